@@ -105,6 +105,24 @@ fn kept_calls_outlive_a_restart_and_reach_the_device_in_order() {
     rest.wait_for(&server, &kept(&at_once), |rpc| rpc["status"] == "DELIVERED");
 }
 
+/// As ThingsBoard, which reads and writes it: somebody's script indents what it sends.
+#[test]
+fn parameters_reach_the_device_without_spaces_and_otherwise_as_they_were_sent() {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let device = rest.device("A", "TOKEN");
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    peer.subscribe(format!("{CALLS}+"), 1);
+    let body = r#"{ "method": "set", "params": { "z": [ 1, 2.50 ],
+        "a": " b : \" c " }, "timeout": 20000 }"#;
+    let (status, answer) = rest.raw("POST", &format!("/api/rpc/oneway/{device}"), body);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(
+        peer.receive().payload_str(),
+        r#"{"method":"set","params":{"z":[1,2.50],"a":" b : \" c "}}"#
+    );
+}
+
 #[test]
 fn a_call_waits_for_the_device_until_its_time_is_over() {
     let server = Server::start(&Config::new(CONFIG));

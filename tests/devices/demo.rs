@@ -55,6 +55,26 @@ fn a_demonstration_shows_values_and_alarms_and_leaves_nothing() {
     devices.shut_down();
 }
 
+/// The users are there for who asks for them, who is told what that means.
+#[test]
+fn the_users_of_the_demonstration_are_there_when_asked_for() {
+    let config = Config {
+        subcommand: Some("--demo"),
+        ..Config::default()
+    };
+    let server = Server::start(&config);
+    let rest = Rest::login(&server);
+    assert_eq!(
+        rest.ok("GET", "/api/auth/user", &Json::Null)["authority"],
+        "TENANT_ADMIN"
+    );
+    let log = server.log();
+    assert!(
+        log.contains("passwords that everybody knows") && log.contains("this machine only"),
+        "{log}"
+    );
+}
+
 /// What a demonstration leaves that was killed is taken away by `demo --remove` from a server that runs, and nothing else is.
 #[test]
 fn what_a_killed_demonstration_leaves_can_be_removed() {

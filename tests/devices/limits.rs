@@ -117,7 +117,7 @@ fn a_tenant_that_has_used_its_month_is_off_until_it_may_use_more() {
         let usage = rest.wait_for(&server, "/api/usage", |usage| usage["transportMessages"] == count);
         assert_eq!(usage["maxTransportMessages"], 5);
     };
-    let state = |wanted: &str| {
+    let shown = |key: &str, wanted: &str| {
         let query = json!({
             "entityFilter": {"type": "apiUsageState"},
             "latestValues": [{"type": "TIME_SERIES", "key": "transportApiState"}, {"type": "TIME_SERIES", "key": "transportMsgLimit"}],
@@ -125,9 +125,11 @@ fn a_tenant_that_has_used_its_month_is_off_until_it_may_use_more() {
         });
         server.wait_until(wanted, |_| {
             let found = rest.ok("POST", "/api/entitiesQuery/find", &query);
-            found["data"][0]["latest"]["TIME_SERIES"]["transportApiState"]["value"] == wanted
+            found["data"][0]["latest"]["TIME_SERIES"][key]["value"] == wanted
         });
     };
+    let state = |wanted: &str| shown("transportApiState", wanted);
+    let shown_limit = |wanted: &str| shown("transportMsgLimit", wanted);
     for _ in 0..3 {
         assert_eq!(publish(&mut peer, "{\"a\":1}"), 0);
     }
@@ -144,4 +146,8 @@ fn a_tenant_that_has_used_its_month_is_off_until_it_may_use_more() {
     limit(&server, json!({"type": "DEFAULT", "maxTransportMessages": 100}));
     assert_eq!(publish(&mut connect(&server, V4, "TOKEN"), "{\"a\":1}"), 0);
     state("ENABLED");
+    shown_limit("100");
+    // The state stays as it is.
+    limit(&server, json!({"type": "DEFAULT"}));
+    shown_limit("0");
 }

@@ -31,7 +31,7 @@ impl Hub {
         self.save_all_usage(tenants, now_ms);
     }
 
-    /// What tenants may not do any more, or again: for operators, and as time series of their usage states.
+    /// What tenants may not do any more, or again, and what their limits are: for operators, and as time series of their usage states.
     pub fn report_api_states(&self, now_ms: i64) {
         let mut tenants: BTreeMap<TenantId, Points> = BTreeMap::new();
         for change in self.platform.take_api_states() {
@@ -49,9 +49,10 @@ impl Hub {
             }
             let points = tenants.entry(change.tenant).or_default().entry(now_ms).or_default();
             points.insert(key.to_owned(), state.into());
-            let limits = self.platform.limits(change.tenant);
-            for counter in Counter::ALL {
-                let limit = limits.as_ref().map_or(0, |limits| limits.monthly(counter));
+        }
+        for (tenant, limits) in self.platform.take_limits() {
+            let points = tenants.entry(tenant).or_default().entry(now_ms).or_default();
+            for (counter, limit) in Counter::ALL.into_iter().zip(limits) {
                 points.insert(counter.limit_key().to_owned(), limit.into());
             }
         }

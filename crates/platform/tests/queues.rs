@@ -19,6 +19,9 @@ use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Order, Position
 
 const NOW: i64 = 1_700_000_000_000;
 
+/// What is added to the values that a second system gets.
+const SECOND: i64 = 100;
+
 /// Another system, which refuses messages with a value of `a` so many times.
 #[derive(Default)]
 struct Other {
@@ -37,7 +40,10 @@ impl Outlet for Other {
             panic!("{outbound:?}")
         };
         let body: Json = serde_json::from_str(&call.body.unwrap()).unwrap();
-        let value = body["a"].as_i64().unwrap();
+        let mut value = body["a"].as_i64().unwrap();
+        if call.url == "http://second" {
+            value += SECOND;
+        }
         match self.refuses.get_mut(&value) {
             Some(left) if *left > 0 => {
                 *left -= 1;
@@ -170,6 +176,7 @@ impl World {
             {"type": class("rest.TbRestApiCallNode"), "name": "other", "configuration": {"restEndpointUrlPattern": "http://other"}},
             {"type": class("telemetry.TbMsgTimeseriesNode"), "name": "save", "configuration": {}},
             {"type": class("flow.TbCheckpointNode"), "name": "checkpoint", "queueName": checkpoint, "configuration": {"queueName": checkpoint}},
+            {"type": class("rest.TbRestApiCallNode"), "name": "second", "configuration": {"restEndpointUrlPattern": "http://second"}},
         ]);
         let connection =
             |(from, to, label): &(i64, i64, &str)| json!({"fromIndex": from, "toIndex": to, "type": label});
@@ -658,23 +665,52 @@ fn what_another_system_refuses_later_is_tried_again_and_those_behind_it_wait() {
 
 #[test]
 fn what_waits_for_another_system_is_sent_again_after_a_kill() {
-    let mut world = World::new(Some("HighPriority"));
+    let rows: [(&str, &[&str]); 2] = [("HighPriority", &["log", "took 1"]), ("Main", &["took 1"])];
+    for (queue, again) in rows {
+        let mut world = World::new(Some(queue));
+        world.other.is_slow = true;
+        assert_eq!(world.say(0, 0, &[1]), ["log", "took 1"]);
+        world.tick(1);
+        world.restart();
+        world.other.taken.clear();
+        assert_eq!(world.tick(2), again, "{queue}");
+        world.says(3, Ok(Answer::default()));
+        world.tick(4);
+        assert_eq!(world.stored(0), longs(&[1]), "{queue}");
+        world.store.flush().unwrap();
+        world.platform.checkpoint().unwrap();
+        world.restart();
+        assert_eq!(world.tick(6), Vec::<String>::new(), "{queue}");
+    }
+}
+
+/// What was on its way is sent again, and nothing is tried after that.
+#[test]
+fn what_a_queue_that_does_not_try_again_has_sent_fails_once_after_a_kill() {
+    let mut world = World::new(None);
     world.other.is_slow = true;
-    assert_eq!(world.say(0, 0, &[1]), ["log", "took 1"]);
+    world.say(0, 0, &[1, 2]);
     world.tick(1);
     world.restart();
     world.other.taken.clear();
-    assert_eq!(world.tick(2), ["log", "took 1"]);
+    world.other.refuses(2, 1);
+    assert_eq!(world.tick(2), ["took 1", "refused 2", "other failed: busy"]);
     world.says(3, Ok(Answer::default()));
     world.tick(4);
+    assert_eq!(world.platform.stats().waiting_retries, 0);
     assert_eq!(world.stored(0), longs(&[1]));
 }
 
 /// What is stored before it is sent, a replay of the log stores again: nothing has to be sent for that.
 #[test]
 fn what_was_taken_is_not_sent_again_after_a_kill_unless_its_answer_is_stored() {
-    for (is_stored_first, sent_again) in [(true, 0), (false, 1)] {
-        let mut w = World::new(Some("HighPriority"));
+    for (queue, is_stored_first, sent_again) in [
+        ("HighPriority", true, 0),
+        ("HighPriority", false, 1),
+        ("Main", true, 0),
+        ("Main", false, 1),
+    ] {
+        let mut w = World::new(Some(queue));
         w.chain_of(&match is_stored_first {
             true => [(0, 1, "True"), (1, 3, "Success"), (3, 2, "Success")],
             false => [(0, 1, "True"), (1, 2, "Success"), (2, 3, "Success")],
@@ -684,7 +720,43 @@ fn what_was_taken_is_not_sent_again_after_a_kill_unless_its_answer_is_stored() {
         w.restart();
         let again = w.tick(2);
         let count = again.iter().filter(|said| *said == "took 1").count();
-        assert_eq!(count, sent_again, "stored first: {is_stored_first}: {again:?}");
+        assert_eq!(count, sent_again, "{queue}, stored first: {is_stored_first}: {again:?}");
+        // What is stored first, a replay has, of which there is none here.
+        let found = if is_stored_first { vec![] } else { longs(&[1]) };
+        assert_eq!(w.stored(0), found, "{queue}");
+    }
+}
+
+/// What the first system answered is stored; the second one refuses. No replay of the log stores it: the first is asked again, unless the
+/// answer is on the disk.
+#[test]
+fn what_a_try_stored_before_it_failed_survives_a_kill() {
+    let whole = ["log", "took 1", "took 101"];
+    let (second_try, behind_it) = (["took 1", "took 101"], ["took 101"]);
+    let rows: [(u32, bool, &[&str]); 4] = [
+        (0, false, &whole),
+        (1, false, &second_try),
+        (0, true, &behind_it),
+        (1, true, &behind_it),
+    ];
+    for (refusals, is_flushed, expected) in rows {
+        let mut w = World::new(Some("HighPriority"));
+        w.chain_of(&[(0, 1, "True"), (1, 2, "Success"), (2, 3, "Success"), (3, 5, "Success")]);
+        w.other.refuses(1, refusals);
+        w.other.refuses(1 + SECOND, 2);
+        let mut said = w.say(0, 0, &[1]);
+        if refusals > 0 {
+            said = w.tick(5);
+        }
+        assert_eq!(&said[said.len() - 2..], ["took 1", "refused 101"], "{refusals}");
+        if is_flushed {
+            w.store.flush().unwrap();
+        }
+        assert_eq!(w.tick(10), ["refused 101"], "a try that goes on where it failed");
+        w.restart();
+        assert_eq!(w.tick(20), expected, "{refusals} {is_flushed}");
+        assert_eq!(w.stored(0), longs(&[1]), "{refusals} {is_flushed}");
+        assert_eq!(w.platform.stats().waiting_retries, 0);
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Summary {
     pub api_url: Option<String>,
     /// Until its password has been changed.
     pub admin: Option<AdminLogin>,
+    /// The users of the demonstration are there; where others than programs of this machine reach them.
+    pub demo: Option<Option<String>>,
     /// Where values come from, files first; nothing means all defaults.
     pub config_sources: Vec<String>,
     pub data_dir: String,
@@ -134,6 +136,16 @@ fn lines(summary: &Summary, style: Style) -> Vec<Line> {
     ));
     if let Some(admin) = &summary.admin {
         lines.push(Line::Field("login", login(admin, style)));
+    }
+    if let Some(open) = &summary.demo {
+        let users = "sysadmin@, tenant@ and customer@thingsboard.org";
+        lines.push(Line::Field(
+            "DEMO USERS",
+            format!("{users}: EVERYBODY KNOWS THEIR PASSWORDS"),
+        ));
+        if let Some(open) = open {
+            lines.push(Line::Field("", format!("and others reach them at {open}")));
+        }
     }
     lines.push(Line::Gap);
     lines.extend(samples(summary).into_iter().map(Line::Command));
@@ -262,6 +274,7 @@ mod tests {
                 password: Some(Secret::new("s3cret")),
                 file: "./data/admin-password".into(),
             }),
+            demo: None,
             config_sources: vec![],
             data_dir: "./data".into(),
         }
@@ -306,6 +319,18 @@ tidewire 0.1.0
         assert!(render(&summary, terminal).contains("admin / s3cret  (also in ./data/admin-password"));
         summary.admin.as_mut().unwrap().password = None;
         assert!(render(&summary, terminal).contains("admin, password in ./data/admin-password"));
+    }
+
+    #[test]
+    fn users_with_known_passwords_are_not_overlooked() {
+        let mut summary = summary();
+        summary.demo = Some(None);
+        let text = render(&summary, Style::default());
+        let line = "DEMO USERS  sysadmin@, tenant@ and customer@thingsboard.org: EVERYBODY KNOWS THEIR PASSWORDS\n";
+        assert!(text.contains(line) && !text.contains("others reach"), "{text}");
+        summary.demo = Some(Some("0.0.0.0:8080".into()));
+        let text = render(&summary, Style::default());
+        assert!(text.contains("and others reach them at 0.0.0.0:8080\n"), "{text}");
     }
 
     #[test]

@@ -54,11 +54,13 @@ pub fn command() -> Command {
         .about("An MQTT broker. Without a command it serves.")
         .version(VERSION)
         .args(config_args())
+        .arg(demo_arg())
         .arg(quiet_arg())
         .subcommand(
             Command::new("serve")
                 .about("Run the broker (the default)")
                 .args(config_args())
+                .arg(demo_arg())
                 .arg(quiet_arg()),
         )
         .subcommand(
@@ -100,6 +102,13 @@ pub(crate) fn config_args() -> [Arg; 2] {
             .hide_possible_values(true)
             .help("Set one option, for example --set mqtt.max_qos=1; can be repeated"),
     ]
+}
+
+fn demo_arg() -> Arg {
+    Arg::new("demo")
+        .long("demo")
+        .action(ArgAction::SetTrue)
+        .help("The device platform with ThingsBoard's demonstration users, whose passwords everybody knows")
 }
 
 fn quiet_arg() -> Arg {
@@ -300,7 +309,13 @@ fn sources(root: &ArgMatches, own: &ArgMatches) -> Sources {
     if !std::ptr::eq(root, own) {
         set.extend(own.get_many::<String>("set").into_iter().flatten().cloned());
     }
-    Sources::of_process(file, set)
+    let mut sources = Sources::of_process(file, set);
+    // Most commands have none of their own.
+    let is_demo = |matches: &ArgMatches| matches!(matches.try_get_one::<bool>("demo"), Ok(Some(true)));
+    if is_demo(root) || is_demo(own) {
+        demo::add_users(&mut sources);
+    }
+    sources
 }
 
 fn report(diagnostics: &[Diagnostic]) -> ExitCode {

@@ -124,6 +124,43 @@ fn each_layer_beats_the_one_before() {
     assert_eq!(loaded.files.len(), 3);
 }
 
+/// Its defaults are weaker than everything that somebody typed.
+#[test]
+fn the_profile_of_thingsboard_changes_defaults() {
+    let scratch = Scratch::new("profile");
+    let mut sources = scratch.sources(None);
+    let loaded = config::load(&sources).unwrap();
+    let is = |loaded: &Loaded| (loaded.config.platform.enabled, value(loaded, "platform.bind").0);
+    assert_eq!(is(&loaded), (false, "\"\"".into()));
+
+    let variable = ("TIDEWIRE__NODE__PROFILE".to_owned(), "thingsboard".to_owned());
+    sources.environment.push(variable);
+    let loaded = config::load(&sources).unwrap();
+    assert_eq!(is(&loaded), (true, "\"0.0.0.0:8080\"".into()));
+    assert!(!loaded.config.platform.demo);
+    assert_eq!(loaded.config.api.bind.to_string(), "127.0.0.1:18083");
+    let options = ShowOptions {
+        all: false,
+        origin: true,
+    };
+    let shown = show(&loaded.effective, options);
+    let expected =
+        "[platform]\nenabled = true  # profile thingsboard\nbind = \"0.0.0.0:8080\"  # profile thingsboard\n";
+    assert!(shown.ends_with(expected), "{shown}");
+
+    sources.file = Some(scratch.write("tidewire.toml", "[platform]\nbind = \"127.0.0.1:9090\"\n"));
+    scratch.write("data/runtime.toml", "[platform]\nenabled = false\n");
+    let loaded = config::load(&sources).unwrap();
+    assert_eq!(is(&loaded), (false, "\"127.0.0.1:9090\"".into()));
+    sources.set.push("node.profile=tidewire".into());
+    let loaded = config::load(&sources).unwrap();
+    assert_eq!(value(&loaded, "platform.enabled").0, "false");
+
+    sources.set.push("node.profile=things".into());
+    let expected = "--set: node.profile: found \"things\", expected \"tidewire\" or \"thingsboard\"";
+    assert_eq!(complaints(&sources, &scratch.0), [expected]);
+}
+
 #[test]
 fn all_errors_are_reported_at_once_with_their_place() {
     let scratch = Scratch::new("errors");

@@ -7,6 +7,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use devices::{CallError, Called, Keeping};
 use platform::Page;
+use platform::decode::compact;
 use platform::ids::{DeviceId, RpcId, Uuid};
 use platform::model::{Device, Rpc, RpcStatus};
 use schemars::JsonSchema;
@@ -191,7 +192,7 @@ impl CallBody {
             method: self.method,
             params: self
                 .params
-                .map_or_else(|| "null".to_owned(), |params| params.get().to_owned()),
+                .map_or_else(|| "null".to_owned(), |params| compact(params.get())),
             is_one_way,
             expires_ms: expires_ms.min(latest_ms),
             keeping: is_persistent.then_some(Keeping {

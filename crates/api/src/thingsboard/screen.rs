@@ -62,9 +62,10 @@ struct AliasQuery {
     /// Key of a filter of the dashboard, which lets through some of them.
     #[serde(default)]
     filter: Option<String>,
-    /// What the state that is looked at is about, with its identifier: something that the screen may read.
+    /// Type of what the state that is looked at is about: something that the screen may read.
     #[serde(default)]
     entity_type: Option<String>,
+    /// Its identifier.
     #[serde(default)]
     entity_id: Option<String>,
 }

@@ -2,6 +2,7 @@
 //! Bytes in, values out; nothing here knows a device or a store.
 
 mod answer;
+mod compact;
 mod error;
 mod gateway;
 mod number;
@@ -15,6 +16,7 @@ pub use answer::{
     attribute_response, attribute_update, gateway_attribute_response, gateway_attribute_update, gateway_disconnect,
     gateway_rpc_request, provision_failure, provision_not_found, provision_success, rpc_request,
 };
+pub use compact::compact;
 pub use error::DecodeError;
 pub use gateway::{GatewayAttributesRequest, GatewayConnect, GatewayPart, GatewayRpcResponse, gateway_parts};
 pub use protobuf::{

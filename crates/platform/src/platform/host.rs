@@ -9,6 +9,7 @@ use timeseries::{Kept, Position, TimedValue};
 use super::pending::Keeping;
 use super::retries::Work;
 use super::slow_scripts::is_slow;
+use super::waiting_calls::Stored;
 use super::{Aside, Core, News, Outlet, Platform, Queued};
 use crate::alarm_rules::{Action, Effect, Event};
 use crate::chain::{
@@ -484,10 +485,12 @@ impl Host for Visit<'_> {
         }
         let number = self.core.calls.number();
         self.outlet.send(tenant, number, outbound)?;
+        let kept = match self.waiting {
+            Some(waiting) => Stored::InItsQueue(waiting),
+            None => Stored::Alone(self.keep_alone(tenant, &then)),
+        };
         let expires_ms = self.now_ms.saturating_add(within_ms).saturating_add(ANSWER_GRACE_MS);
-        self.core
-            .calls
-            .insert_outside(number, tenant, then, expires_ms, self.waiting);
+        self.core.calls.insert_outside(number, tenant, then, expires_ms, kept);
         self.under_way += usize::from(self.waiting.is_some());
         Ok(())
     }

@@ -77,6 +77,28 @@ impl Platform {
         changes
     }
 
+    /// Monthly limits, 0 is none, of tenants whose limits changed since the last time; at first of all.
+    pub fn take_limits(&self) -> Vec<(TenantId, [u64; Counter::ALL.len()])> {
+        let mut core = self.core();
+        self.look_at_limits(&mut core);
+        let core = &mut *core;
+        let has_new = core.roots.keys().any(|tenant| !core.told_limits.contains_key(tenant));
+        if !has_new && core.told_limits_version == core.limits_version {
+            return Vec::new();
+        }
+        core.told_limits_version = core.limits_version;
+        core.told_limits.retain(|tenant, _| core.roots.contains_key(tenant));
+        let mut changed = Vec::new();
+        for tenant in core.roots.keys() {
+            let limits = core.limits.get(tenant);
+            let now = Counter::ALL.map(|counter| limits.map_or(0, |limits| limits.monthly(counter)));
+            if core.told_limits.insert(*tenant, now) != Some(now) {
+                changed.push((*tenant, now));
+            }
+        }
+        changed
+    }
+
     /// `None`: the tenant has no limits.
     pub fn limits(&self, tenant: TenantId) -> Option<Arc<TenantLimits>> {
         self.entities.directory().limits(tenant).cloned()

@@ -60,7 +60,7 @@ use crate::limits::{ApiFeature, ApiState, TenantLimits};
 use crate::model::RuleChain;
 use crate::queue_statistics::QueueStatistics;
 use crate::repository::{Change, RepositoryError, StateKind};
-use crate::usage::Usage;
+use crate::usage::{Counter, Usage};
 use behind::Behind;
 use off_times::OffTimes;
 use pending::Pending;
@@ -170,6 +170,8 @@ struct Core {
     limits_version: u64,
     /// What outlets were told.
     api_states: HashMap<TenantId, [Option<ApiState>; ApiFeature::ALL.len()]>,
+    told_limits: HashMap<TenantId, [u64; Counter::ALL.len()]>,
+    told_limits_version: u64,
     /// All of them: without limits there is nothing to look at then.
     are_enabled: bool,
     off_times: OffTimes,

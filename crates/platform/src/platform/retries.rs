@@ -1,8 +1,8 @@
 //! Messages that failed in a rule chain, and wait for their next try, as the strategy of their queue says.
 //!
 //! A message that waits is in the repository, in the transaction that has the position of its batch: so it is tried again after a crash.
-//! It stays there until the points of tries that no replay of the log makes are durable; so such a try may happen twice, and points replace
-//! themselves. Nobody else waits for it, unless the queue is sequential: then what is of the same originator (or tenant, or all of the
+//! It stays there until the points of tries that no replay of the log makes are durable, with the work that made them though a later try
+//! has less to do; so such a try may happen twice, and points replace themselves. Nobody else waits for it, unless the queue is sequential: then what is of the same originator (or tenant, or all of the
 //! queue) waits behind it, in order. What waits is bounded: when it is full no batch is taken. One tenant among others does not fill it:
 //! what fails of it beyond its share is given up.
 
@@ -73,6 +73,25 @@ impl Work {
             Work::Failed(all) => all.first().map(|(_, at)| at.message.originator),
         }
     }
+
+    fn to_json(&self) -> Json {
+        match self {
+            Work::Message { chain, message } => {
+                json!({"kind": "message", "chain": chain, "message": message_json(message)})
+            }
+            Work::Resume(then) => json!({
+                "kind": "resume", "chain": then.chain, "node": then.node, "returns": then.returns, "message": message_json(&then.message),
+            }),
+            Work::Failed(all) => {
+                let all = all.iter().map(|(chain, at)| {
+                    json!({
+                        "chain": chain, "node": at.node, "name": at.name, "returns": at.returns, "message": message_json(&at.message),
+                    })
+                });
+                json!({"kind": "failed", "at": all.collect::<Vec<_>>()})
+            }
+        }
+    }
 }
 
 /// Messages of one lane are done one after the other.
@@ -99,8 +118,10 @@ struct Waiting {
     /// What other systems have not answered yet, and what failed meanwhile. After a restart the try is made again.
     under_way: usize,
     failed: Run,
-    /// Tries that no replay of the log makes have stored points.
-    stores_later: bool,
+    /// Tries that no replay of the log makes have stored points: not durable before what is behind this position is.
+    stored: Option<Position>,
+    /// What made them, if there is less to do now. A restart begins with it.
+    made_by: Option<Work>,
 }
 
 pub(super) struct Retries {
@@ -173,6 +194,12 @@ impl Retries {
             }
         }
         self.next_due_ms = 0;
+    }
+
+    fn number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
     }
 
     fn insert(&mut self, number: u64, waiting: Waiting) {
@@ -251,7 +278,8 @@ impl Core {
 
     fn keep(&mut self, number: u64, waiting: &mut Waiting) {
         let bytes = waiting.to_bytes();
-        waiting.bytes = bytes.len();
+        let less = waiting.made_by.as_ref().map(|_| waiting.work.to_json());
+        waiting.bytes = bytes.len() + less.map_or(0, |less| less.to_string().len());
         self.pending.push_change(Change::PutState {
             state: StateKind::Retry,
             id: id_of(number),
@@ -274,23 +302,12 @@ impl Visit<'_> {
             .as_ref()
             .is_some_and(|lane| self.core.retries.lanes.contains_key(lane));
         let mut waiting = Waiting {
-            queue: queue.name.as_str().into(),
-            tenant,
-            work,
-            tries: 0,
-            pause_s: 0,
-            due_ms: i64::MAX,
             lane,
-            failures: Vec::new(),
-            bytes: 0,
-            under_way: 0,
-            failed: Run::default(),
-            stores_later: false,
+            ..Waiting::new(&queue.name, tenant, work)
         };
         let counts = self.core.retries.batch.entry(waiting.queue.clone()).or_default();
         counts.0 += 1;
-        let number = self.core.retries.next_number;
-        self.core.retries.next_number += 1;
+        let number = self.core.retries.number();
         if !is_held && self.try_once(number, &mut waiting) {
             return;
         }
@@ -347,26 +364,69 @@ impl Visit<'_> {
 
     /// The number of the one that may go on.
     fn is_done(&mut self, number: u64, waiting: &Waiting) -> Option<u64> {
-        match waiting.stores_later {
-            true => self.core.retries.done.push((self.core.processed, number)),
-            false => self.core.pending.push_change(forget(number)),
-        }
+        self.forget_when_kept(number, waiting.stored);
         self.core.retries.leave_lane(number, waiting.lane.as_ref())
+    }
+
+    /// A message of a queue that does not try again waits for another system: it is sent again after a kill, as from a queue that does. Behind its
+    /// node only, and it is not counted here: it waits with the calls. Returns its number.
+    pub fn keep_alone(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
+        let chain = self.core.chains.get(&then.chain);
+        let name = chain.and_then(|chain| chain.node_name(then.node)).unwrap_or_default();
+        let at = FailedAt {
+            message: then.message.clone(),
+            node: then.node,
+            name: name.to_owned(),
+            returns: then.returns.clone(),
+        };
+        let waiting = Waiting {
+            due_ms: 0,
+            ..Waiting::new(MAIN_QUEUE, tenant, Work::Failed(vec![(then.chain, at)]))
+        };
+        let number = self.core.retries.number();
+        self.core.pending.push_change(Change::PutState {
+            state: StateKind::Retry,
+            id: id_of(number),
+            bytes: Some(waiting.to_bytes()),
+        });
+        number
+    }
+
+    /// The other system has said something to it. It is forgotten when what is stored behind its node is durable: no replay of the log stores it.
+    pub fn go_on_alone(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) -> Run {
+        let (done, has_stored) = self.watch_points(go_on);
+        self.forget_when_kept(number, has_stored.then_some(self.core.processed));
+        done
+    }
+
+    /// Whether points came of it, or may come of what it has put aside.
+    fn watch_points(&mut self, run: impl FnOnce(&mut Self) -> Run) -> (Run, bool) {
+        let points = self.core.pending.point_count();
+        let done = run(self);
+        let has_stored = self.core.pending.point_count() > points || !self.core.queue.is_empty();
+        (done, has_stored)
+    }
+
+    fn forget_when_kept(&mut self, number: u64, stored: Option<Position>) {
+        match stored {
+            Some(before) => self.core.retries.done.push((before, number)),
+            None => self.core.pending.push_change(forget(number)),
+        }
     }
 
     /// Another system has said something to a message that waits for it: it goes on, and is judged when all of them have.
     pub fn go_on_waiting(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) {
         let before = (self.keeps_failed, self.waiting, self.under_way);
         (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
-        let points = self.core.pending.point_count();
-        let done = go_on(self);
-        let has_stored = self.core.pending.point_count() > points;
+        let (done, has_stored) = self.watch_points(go_on);
         let more = self.under_way;
         (self.keeps_failed, self.waiting, self.under_way) = before;
         let Some(mut waiting) = self.core.retries.take(number) else {
             return;
         };
-        waiting.stores_later |= has_stored;
+        if has_stored {
+            waiting.stored = Some(self.core.processed);
+        }
         self.count_run(waiting.tenant, &done);
         waiting.failed.add(Run {
             failures: done.failures,
@@ -392,9 +452,13 @@ impl Visit<'_> {
         (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
         // What is done with a message of the log as it is read, a replay does as well.
         let is_replayed = self.at.is_some() && waiting.tries == 0;
-        let points = self.core.pending.point_count();
-        let done = self.perform(&waiting.work);
-        waiting.stores_later |= !is_replayed && self.core.pending.point_count() > points;
+        let (done, has_stored) = {
+            let work = &waiting.work;
+            self.watch_points(|visit| visit.perform(work))
+        };
+        if !is_replayed && has_stored {
+            waiting.stored = Some(self.core.processed);
+        }
         waiting.under_way = self.under_way;
         (self.keeps_failed, self.waiting, self.under_way) = (false, None, 0);
         self.count_run(waiting.tenant, &done);
@@ -414,6 +478,10 @@ impl Visit<'_> {
         if done.failures.is_empty() {
             self.count_fate(waiting.tenant, Some(&waiting.queue), Fate::Successful, &done);
             return true;
+        }
+        let durable = self.platform.store.durable_position();
+        if waiting.stored.is_some_and(|before| durable > before) {
+            (waiting.stored, waiting.made_by) = (None, None);
         }
         waiting.tries += 1;
         let failures = done.failures.iter();
@@ -441,7 +509,10 @@ impl Visit<'_> {
             return true;
         }
         if strategy.kind != ProcessingKind::RetryAll {
-            waiting.work = Work::Failed(failed);
+            let tried = std::mem::replace(&mut waiting.work, Work::Failed(failed));
+            if waiting.stored.is_some() {
+                waiting.made_by.get_or_insert(tried);
+            }
         }
         waiting.pause_s = match waiting.tries {
             1 => strategy.pause_between_retries,
@@ -523,6 +594,24 @@ fn number_of(id: Uuid) -> u64 {
 }
 
 impl Waiting {
+    fn new(queue: &str, tenant: TenantId, work: Work) -> Waiting {
+        Waiting {
+            queue: queue.into(),
+            tenant,
+            work,
+            tries: 0,
+            pause_s: 0,
+            due_ms: i64::MAX,
+            lane: None,
+            failures: Vec::new(),
+            bytes: 0,
+            under_way: 0,
+            failed: Run::default(),
+            stored: None,
+            made_by: None,
+        }
+    }
+
     /// What was under way begins anew; in a lane, when those before it are done.
     fn due_after_restart(&self) -> i64 {
         match (self.under_way, &self.lane) {
@@ -533,22 +622,6 @@ impl Waiting {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let work = match &self.work {
-            Work::Message { chain, message } => {
-                json!({"kind": "message", "chain": chain, "message": message_json(message)})
-            }
-            Work::Resume(then) => json!({
-                "kind": "resume", "chain": then.chain, "node": then.node, "returns": then.returns, "message": message_json(&then.message),
-            }),
-            Work::Failed(all) => {
-                let all = all.iter().map(|(chain, at)| {
-                    json!({
-                        "chain": chain, "node": at.node, "name": at.name, "returns": at.returns, "message": message_json(&at.message),
-                    })
-                });
-                json!({"kind": "failed", "at": all.collect::<Vec<_>>()})
-            }
-        };
         let waiting = json!({
             "queue": self.queue,
             "tenant": self.tenant,
@@ -557,7 +630,7 @@ impl Waiting {
             "due": self.due_after_restart(),
             "lane": self.lane.as_ref().map(|lane| lane.of),
             "failures": self.failures,
-            "work": work,
+            "work": self.made_by.as_ref().unwrap_or(&self.work).to_json(),
         });
         waiting.to_string().into_bytes()
     }
@@ -600,17 +673,12 @@ impl Waiting {
                 queue: queue.clone(),
                 of,
             }),
-            queue,
-            tenant: serde_json::from_value(json["tenant"].clone()).ok()?,
-            work,
             tries: json["tries"].as_i64()?,
             pause_s: json["pause"].as_i64()?,
             due_ms: json["due"].as_i64()?,
             failures: serde_json::from_value(json["failures"].clone()).ok()?,
             bytes: bytes.len(),
-            under_way: 0,
-            failed: Run::default(),
-            stores_later: false,
+            ..Waiting::new(&queue, serde_json::from_value(json["tenant"].clone()).ok()?, work)
         })
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use timeseries::Position;
 
 use super::host::Visit;
+use super::waiting_calls::Stored;
 use super::{IngestError, Outlet, Platform};
 use crate::activity::ActivityEvent;
 use crate::alarm_rules::Event;
@@ -189,15 +190,15 @@ impl Visit<'_> {
 
     /// A message of a queue that tries again waits there as long as it is under way.
     fn go_on_outside(&mut self, number: u64, said: Result<Answer, Refusal>) {
-        let Some((then, retried)) = self.core.calls.remove(number) else {
+        let Some((then, Some(kept))) = self.core.calls.remove(number) else {
             return;
         };
         let originator = then.message.originator;
         let tenant = self.tenant_of(originator);
-        match retried {
-            Some(waiting) => self.go_on_waiting(waiting, |visit| chain::returned(then, said, visit)),
-            None => {
-                let done = chain::returned(then, said, self);
+        match kept {
+            Stored::InItsQueue(waiting) => self.go_on_waiting(waiting, |visit| chain::returned(then, said, visit)),
+            Stored::Alone(number) => {
+                let done = self.go_on_alone(number, |visit| chain::returned(then, said, visit));
                 self.finish(originator, tenant, None, &done);
             }
         }

@@ -19,9 +19,16 @@ struct WaitingCall {
     expires_ms: i64,
     tenant: TenantId,
     bytes: usize,
-    /// Of the message among those of its queue that are tried again, if it is one of them and waits for this.
-    retried: Option<u64>,
-    is_outside: bool,
+    /// If it waits for another system.
+    stored: Option<Stored>,
+}
+
+/// Under which number a message that waits for another system is stored.
+#[derive(Clone, Copy, Debug)]
+pub enum Stored {
+    /// Among those of its queue, which tries again.
+    InItsQueue(u64),
+    Alone(u64),
 }
 
 impl Default for WaitingCalls {
@@ -57,29 +64,22 @@ impl WaitingCalls {
     }
 
     pub fn insert(&mut self, number: u64, tenant: TenantId, then: Continuation, expires_ms: i64) {
-        self.put(number, tenant, then, expires_ms, (false, None));
+        self.put(number, tenant, then, expires_ms, None);
     }
 
-    /// For what another system says. `retried`: the number of the message in its queue, if that tries again.
+    /// For what another system says.
     pub fn insert_outside(
         &mut self,
         number: u64,
         tenant: TenantId,
         then: Continuation,
         expires_ms: i64,
-        retried: Option<u64>,
+        stored: Stored,
     ) {
-        self.put(number, tenant, then, expires_ms, (true, retried));
+        self.put(number, tenant, then, expires_ms, Some(stored));
     }
 
-    fn put(
-        &mut self,
-        number: u64,
-        tenant: TenantId,
-        then: Continuation,
-        expires_ms: i64,
-        (is_outside, retried): (bool, Option<u64>),
-    ) {
+    fn put(&mut self, number: u64, tenant: TenantId, then: Continuation, expires_ms: i64, stored: Option<Stored>) {
         let bytes = then.message.weight();
         self.shares.add(tenant, bytes);
         let call = WaitingCall {
@@ -87,20 +87,19 @@ impl WaitingCalls {
             expires_ms,
             tenant,
             bytes,
-            retried,
-            is_outside,
+            stored,
         };
         self.by_number.insert(number, call);
     }
 
-    pub fn remove(&mut self, number: u64) -> Option<(Continuation, Option<u64>)> {
+    pub fn remove(&mut self, number: u64) -> Option<(Continuation, Option<Stored>)> {
         let call = self.by_number.remove(&number)?;
         self.shares.remove(call.tenant, call.bytes);
-        Some((call.then, call.retried))
+        Some((call.then, call.stored))
     }
 
     pub fn is_outside(&self, number: u64) -> bool {
-        self.by_number.get(&number).is_some_and(|call| call.is_outside)
+        self.by_number.get(&number).is_some_and(|call| call.stored.is_some())
     }
 
     pub fn expired(&self, now_ms: i64) -> Vec<u64> {

@@ -2,7 +2,7 @@
 //!
 //! Each option is written down once, in `options/`. Reading goes `Sources` → `RawConfig` (as typed, with origins) →
 //! `Config` (as used). Everything that is wrong is reported at once, with the place where it was typed.
-//! Precedence: defaults < file and `conf.d` < changes made at run time < environment < `--set`.
+//! Precedence: defaults < those of `node.profile` < file and `conf.d` < changes made at run time < environment < `--set`.
 
 pub mod address;
 pub mod declared;

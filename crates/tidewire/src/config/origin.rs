@@ -7,6 +7,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     Default,
+    /// A default of `node.profile`.
+    Profile {
+        name: &'static str,
+    },
     File {
         path: PathBuf,
         line: usize,
@@ -42,6 +46,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Default => f.write_str("default"),
+            Origin::Profile { name } => write!(f, "profile {name}"),
             Origin::File { path, line } | Origin::Runtime { path, line } => write!(f, "{}:{line}", path.display()),
             Origin::Environment { variable } => write!(f, "environment {variable}"),
             Origin::Flag => f.write_str("--set"),

@@ -14,7 +14,7 @@ const REFERENCE_HEAD: &str = "\
 
 tidewire needs no configuration. What is set comes from these places; each beats the ones before it:
 
-1. the defaults below;
+1. the defaults below, or those of `node.profile`;
 2. a TOML file: `--config PATH`, else `./tidewire.toml`, else `/etc/tidewire/tidewire.toml`, then every `conf.d/*.toml`
    beside it, in order of name;
 3. changes made at run time, which are kept in `runtime.toml` in the data directory;

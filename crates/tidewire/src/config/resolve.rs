@@ -94,6 +94,7 @@ impl Listener {
 /// Resolves everything; the configuration is of use only without diagnostics.
 pub fn resolve(raw: &mut RawConfig, sources: &Sources) -> (Config, Vec<Effective>, Vec<Diagnostic>) {
     insert_default_binds(raw);
+    insert_profile(raw);
     let mut resolver = Resolver {
         entries: &raw.entries,
         diagnostics: Vec::new(),
@@ -140,6 +141,25 @@ fn insert_default_binds(raw: &mut RawConfig) {
             origin: Origin::Default,
         };
         raw.entries.entry(key).or_insert(entry);
+    }
+}
+
+/// What `node.profile` makes of the defaults. One that cannot be read is none here, and a complaint later.
+fn insert_profile(raw: &mut RawConfig) {
+    let def = server::Node::SECTION.options.iter().find(|def| def.name == "profile");
+    let typed = raw.entries.get(&Key::of(&["node", "profile"]));
+    let Some(profile) = def
+        .zip(typed)
+        .and_then(|(def, entry)| read::<server::Profile>(def, &entry.raw).ok())
+    else {
+        return;
+    };
+    for (path, value) in profile.defaults() {
+        let entry = Entry {
+            raw: Raw::Text((*value).to_owned()),
+            origin: Origin::Profile { name: profile.word() },
+        };
+        raw.entries.entry(Key::of(path)).or_insert(entry);
     }
 }
 

@@ -35,10 +35,15 @@ pub fn command() -> Command {
         )
 }
 
-/// What a demonstration needs, before everything that was typed.
-pub fn prepare(sources: &mut Sources) {
+/// The platform with its users, before everything that was typed.
+pub fn add_users(sources: &mut Sources) {
     let needed = ["platform.enabled=true".to_owned(), "platform.demo=true".to_owned()];
     sources.set.splice(0..0, needed);
+}
+
+/// What a demonstration needs.
+pub fn prepare(sources: &mut Sources) {
+    add_users(sources);
     let sets_directory = sources.set.iter().any(|set| set.starts_with("node.data_dir="));
     if sources.file.is_none() && !sets_directory {
         sources.set.push(format!("node.data_dir={DATA_DIR}"));

@@ -347,6 +347,7 @@ fn summary(loaded: &Loaded, handle: &net::Handle, http: &http::Http) -> Summary 
         anonymous: anonymous_words(config).into(),
         api_url: http.url(),
         admin: http.first_login(),
+        demo: (config.platform.enabled && config.platform.demo).then(|| platform::open_demo(config)),
         config_sources: config_sources(loaded),
         data_dir: config.data_dir.display().to_string(),
     }

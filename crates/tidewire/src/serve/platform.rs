@@ -36,18 +36,35 @@ pub fn open(config: &Config) -> Result<Option<Arc<Devices>>, String> {
         }
     }
     if config.platform.demo {
-        create_demo(&opened).map_err(|error| format!("platform.demo: {}", chain(&*error)))?;
+        create_demo(&opened, config).map_err(|error| format!("platform.demo: {}", chain(&*error)))?;
     }
     Ok(Some(opened))
 }
 
-fn create_demo(devices: &Devices) -> Result<(), Box<dyn std::error::Error>> {
+/// Where others than programs of this machine reach the demonstration's users.
+pub fn open_demo(config: &Config) -> Option<String> {
+    let binds = [
+        config.api.enabled.then_some(&config.api.bind),
+        config.platform.bind.0.as_ref(),
+    ];
+    let open: Vec<String> = binds
+        .into_iter()
+        .flatten()
+        .filter(|bind| !bind.is_loopback())
+        .map(ToString::to_string)
+        .collect();
+    (!open.is_empty()).then(|| open.join(", "))
+}
+
+fn create_demo(devices: &Devices, config: &Config) -> Result<(), Box<dyn std::error::Error>> {
     let now_ms = i64::try_from(UNIX_EPOCH.elapsed()?.as_millis())?;
     if let Some(new) = devices.entities().create_demo(now_ms)? {
         let chain = new.root_chain.id.unwrap_or_default();
         devices.reload_chain(new.tenant.id.unwrap_or_default(), chain, now_ms)?;
     }
+    let open = open_demo(config).unwrap_or_else(|| "this machine only".to_owned());
     tracing::warn!(
+        open,
         "platform.demo: sysadmin@thingsboard.org, tenant@thingsboard.org and customer@thingsboard.org can log in with passwords \
          that everybody knows"
     );

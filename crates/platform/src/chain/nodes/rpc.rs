@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::{At, Outcome};
 use crate::chain::host::{Host, NodeError, RpcCall};
 use crate::chain::message::{Message, plain};
+use crate::decode::compact;
 use crate::ids::EntityType;
 
 /// The message goes on from here when the device has answered.
@@ -31,7 +32,7 @@ pub fn call<'a>(
         method: plain(method),
         // A text that has JSON in it is meant to be that JSON.
         params: match params.as_str() {
-            Some(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => text.to_owned(),
+            Some(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => compact(text),
             _ => params.to_string(),
         },
         is_one_way: text("oneway") == Some("true"),

@@ -454,7 +454,7 @@ fn calls_to_devices() {
         ),
         // A text that has JSON in it.
         (
-            json!({"method": "m", "params": "{\"a\":1}"}),
+            json!({"method": "m", "params": " {\"a\": 1}"}),
             &[],
             Some(r#"m {"a":1} false false 35000 None"#),
         ),

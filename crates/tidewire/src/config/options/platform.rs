@@ -20,7 +20,7 @@ section! {
         restart bind: Unset<Bind> = "";
         /// Makes the users of ThingsBoard's demonstration at the start, if they are not there: sysadmin@thingsboard.org,
         /// tenant@thingsboard.org and customer@thingsboard.org. Their passwords, which everybody knows, are what stands before
-        /// the at sign. Without it an administrator of the API creates tenants and users.
+        /// the at sign: for trying out only. `tidewire --demo` sets this and `enabled`. Without it an administrator of the API creates tenants and users.
         restart demo: bool = "false";
         /// Bytes that the log of devices may use: what they said and what is not stored yet. When it is full devices are not
         /// read from. What is kept when a device is told that its message was received is `durability.policy`; with `memory` it

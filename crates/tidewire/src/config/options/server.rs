@@ -14,6 +14,9 @@ section! {
     pub struct Node at [Fixed("node")] {
         /// Name of this node in logs, metrics and the console. Empty: the host name.
         restart name: String = "";
+        /// Other defaults, which everything that is set beats. `thingsboard` is for who comes from ThingsBoard: `platform.enabled` is true and
+        /// `platform.bind` "0.0.0.0:8080", the port of its REST and WebSocket interface. The API and the console stay at `api.bind`.
+        restart profile: Profile = "tidewire";
         /// Directory for everything that is kept: the admin password, changes made at run time. Made for the server's user alone.
         /// Empty: what systemd gives in `STATE_DIRECTORY`, or else `./data`.
         restart data_dir: Unset<PathBuf> = "";
@@ -41,6 +44,29 @@ section! {
         live publish_bytes: Switch<ByteRate> = "off";
         /// How long clients have to take what is in their buffers when the node stops. It is never exceeded.
         restart shutdown_grace: Duration = "10s" ["0s", "10m"];
+    }
+}
+
+choice! {
+    /// Which defaults there are.
+    pub enum Profile {
+        /// Those of the reference.
+        Tidewire = "tidewire",
+        /// The device platform, where clients of ThingsBoard look for it.
+        ThingsBoard = "thingsboard",
+    }
+}
+
+impl Profile {
+    /// Other defaults than those of the reference, as text.
+    pub const fn defaults(self) -> &'static [([&'static str; 2], &'static str)] {
+        match self {
+            Profile::Tidewire => &[],
+            Profile::ThingsBoard => &[
+                (["platform", "enabled"], "true"),
+                (["platform", "bind"], "0.0.0.0:8080"),
+            ],
+        }
     }
 }
 
