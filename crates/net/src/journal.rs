@@ -14,7 +14,7 @@ use broker::durable::moves::MovePart;
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovered;
 use broker::durable::restore::{Restored, restore};
-use broker::durable::{MOVER, GIVER};
+use broker::durable::{GIVER, MOVER};
 use broker::{Checkpointed, Shard};
 
 use crate::compaction::{Compaction, Part, Room, is_long};
