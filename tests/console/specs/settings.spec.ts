@@ -104,8 +104,9 @@ test("a value is changed while the server runs: tried first, applied, and forgot
   await expect(dialog.getByRole("listitem")).toContainText("mqtt.max_inflight: 7 → 128");
   await apply.click();
   await expect(row).toContainText("default");
-  const log = (await node.call("GET", "/api/v1/audit?operation=change_configuration")) as { items: { body: unknown }[] };
-  expect(log.items.map((one) => one.body)).toEqual([{ changes: { "mqtt.max_inflight": null } }, { changes: { "mqtt.max_inflight": "7" } }]);
+  const log = (await node.call("GET", "/api/v1/audit?operation=change_configuration")) as { items: { body: { changes: Record<string, unknown> } }[] };
+  const here = log.items.map((one) => one.body).filter((body) => "mqtt.max_inflight" in body.changes);
+  expect(here).toEqual([{ changes: { "mqtt.max_inflight": null } }, { changes: { "mqtt.max_inflight": "7" } }]);
 });
 
 test("a limit that can be lifted, and a feature that can be off, take any value", async ({ console: page, node }) => {
