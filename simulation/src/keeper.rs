@@ -39,7 +39,8 @@ pub struct Temper {
     pub has_little_room: bool,
     /// With more that is not committed it is behind.
     pub backlog_bytes_max: u64,
-    /// A start replays from the first segment.
+    /// A start replays from the first segment, and checkpoints leave what the one before had. Otherwise they leave what is needed only, as
+    /// those of a full journal: what they forget is lost the sooner.
     pub replays_all: bool,
     /// What has expired may not have by the next clock.
     pub has_jumps: bool,
@@ -217,8 +218,10 @@ impl Keeper {
         self.oldest_before = oldest;
         let before = self.log.stats().replay_from;
         if self.log.set_checkpoint(replay_from).is_ok() {
-            let unless_full = (self.log.health() == Health::Ok).then_some(before);
-            let replayable = unless_full.unwrap_or(replay_from);
+            let replayable = match self.temper.replays_all && self.log.health() == Health::Ok {
+                true => before,
+                false => replay_from,
+            };
             let needed = needed.map_or(replayable, |at| replayable.min(Lsn(at)));
             // What cannot be removed now can be the next time.
             let _ = self.log.truncate_before(needed);

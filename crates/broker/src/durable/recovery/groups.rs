@@ -55,12 +55,12 @@ impl Groups {
         self.aside.remove(&key);
     }
 
-    /// The group gets a message.
+    /// The group gets a message. Also before it is met: what it has lent by then to a session of another shard may be in no snapshot, and whatever
+    /// else becomes of it has a record behind this one.
     pub fn hold(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
         let message = Held::new(message)?;
-        if let Some(group) = self.known.get_mut(&key) {
-            order::put(&mut group.holding.held, message);
-        }
+        let (holding, _) = self.holding(key);
+        order::put(&mut holding.held, message);
         Ok(())
     }
 

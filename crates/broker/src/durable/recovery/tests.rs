@@ -503,6 +503,16 @@ fn a_group_has_a_message_until_a_member_has_it() {
             "s1 next 2; g2 [50, 101]; from 50",
         ),
         (
+            "held before the group is met, by whoever the group lent it to",
+            &[message(&[to_group()]), group(), group_entries(&[50])],
+            "g2 [50, 100]; from 50",
+        ),
+        (
+            "held and given before the group is met",
+            &[session(1), message(&[to_group()]), queued(101, &[member(1)]), group()],
+            "s1 1@101g2 next 2; g2 []; from 101",
+        ),
+        (
             "given on before the group is met",
             &with(&[queued(101, &[member(2)]), group()]),
             "s1 2@101g2 next 3; g2 []; from 101",
