@@ -1,5 +1,5 @@
 // The frame: login, navigation, colours, small screens, the keyboard.
-import { expect, logIn, open, test, watch } from "../support/test";
+import { expect, logIn, open, test, textsOf, watch } from "../support/test";
 
 test("a wrong password is refused and says so", async ({ page, node }) => {
   await page.goto(node.url);
@@ -30,9 +30,7 @@ test("a login that the server does not know any more leads to the login page", a
 
 test("every page is reached from the navigation and by keyboard", async ({ console: page }) => {
   const links = page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link");
-  const names = await links.allTextContents();
-  expect(names.length).toBeGreaterThanOrEqual(16);
-  for (const name of names) {
+  for (const name of await textsOf(links, 16)) {
     await links.getByText(name, { exact: true }).focus();
     await page.keyboard.press("Enter");
     await expect(page.getByRole("heading", { level: 1, name, exact: true })).toBeVisible();
@@ -60,8 +58,7 @@ test("colours are as the system has them, or as chosen", async ({ console: page 
 test("no page is wider than a telephone, and the menu opens there", async ({ console: page }) => {
   await page.setViewportSize({ width: 360, height: 740 });
   const menu = page.getByRole("button", { name: "Menu", exact: true });
-  const names = await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { includeHidden: true }).allTextContents();
-  for (const name of names) {
+  for (const name of await textsOf(page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { includeHidden: true }), 16)) {
     await menu.click();
     await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name, exact: true }).click();
     await expect(page.getByRole("heading", { level: 1, name, exact: true })).toBeVisible();

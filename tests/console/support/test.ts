@@ -1,6 +1,6 @@
 // The test function of all specs: a node, another one for specs that want something on every page, and a page that is logged in. A page that complains in its console, or
 // asks anybody but the node, fails its test.
-import { expect, test as base, type Page } from "@playwright/test";
+import { expect, test as base, type Locator, type Page } from "@playwright/test";
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { Node } from "./node";
@@ -43,6 +43,12 @@ export async function logIn(page: Page, node: Pick<Node, "url" | "firstPassword"
 
 export async function open(page: Page, path: string): Promise<void> {
   await page.evaluate((to) => { location.hash = `#/${to}`; }, address(path));
+}
+
+/** Their texts, once there are enough: what is read at once is read before the page is drawn. */
+export async function textsOf(all: Locator, atLeast: number): Promise<string[]> {
+  await expect(all.nth(atLeast - 1)).toBeAttached();
+  return all.allTextContents();
 }
 
 /** What goes wrong without anybody seeing it. */
