@@ -115,6 +115,8 @@ pub enum BackupError {
     /// Of restores, too.
     Restoring,
     NotPrepared,
+    /// The server is starting with what was restored, and may yet go back.
+    OnTrial,
     /// Data of before restores.
     TooMuchSetAside {
         max: usize,
@@ -141,6 +143,9 @@ impl fmt::Display for BackupError {
                 f.write_str("a backup waits to be restored, or is being prepared for that; cancel that first")
             }
             BackupError::NotPrepared => f.write_str("no backup is prepared to be restored"),
+            BackupError::OnTrial => {
+                f.write_str("the server is starting with a backup that was restored; wait until it is ready")
+            }
             BackupError::TooMuchSetAside { max } => write!(
                 f,
                 "the data of before {max} restores is still set aside, which is the limit; delete some first"

@@ -25,6 +25,9 @@ pub trait ConfigAdmin: Send + Sync + 'static {
         changes: &ConfigChanges,
         tell: &dyn Fn(Vec<ConfigValue>),
     ) -> Result<Vec<ConfigDifference>, ConfigError>;
+
+    /// Ends in an orderly way and starts anew, unless the configuration on disk keeps it from starting. Does not wait for the end.
+    fn restart(&self) -> Result<(), ConfigError>;
 }
 
 /// One value that is another then.

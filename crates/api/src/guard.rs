@@ -157,14 +157,25 @@ pub async fn guard(app: &App, need: Need, audited: Option<&'static str>, mut req
                 };
                 request.extensions_mut().insert(Arc::new(pass));
             }
-            let response = next.run(request).await;
-            if let Some(change) = change {
-                change.record(app, response.status()).await;
-            }
-            return response;
+            return match change {
+                None => next.run(request).await,
+                Some(change) => to_its_end(app, change, request, next).await,
+            };
         }
     }
     next.run(request).await
+}
+
+/// With all that belongs to it and the entry in the audit log, also when whoever asked has gone.
+async fn to_its_end(app: &App, change: Change, request: Request, next: Next) -> Response {
+    let app = app.clone();
+    let work = tokio::spawn(async move {
+        let response = next.run(request).await;
+        change.record(&app, response.status()).await;
+        response
+    });
+    let done = work.await;
+    done.unwrap_or_else(|_| Problem::internal("the request failed unexpectedly").into_response())
 }
 
 /// A change on its way into the audit log.

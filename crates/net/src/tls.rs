@@ -8,7 +8,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
 /// What a listener asks of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub enum TlsError {
     NoKey { path: PathBuf },
     /// Client certificates are wanted, but no authority says which are good.
     NoAuthorities,
+    /// The private key belongs to another certificate.
+    OtherKey { path: PathBuf, certificate: PathBuf },
     /// An authority, or key and certificate together, were refused by the library.
     Rejected {
         path: PathBuf,
@@ -62,6 +64,7 @@ impl TlsError {
             TlsError::File { path, .. }
             | TlsError::NoCertificate { path }
             | TlsError::NoKey { path }
+            | TlsError::OtherKey { path, .. }
             | TlsError::Rejected { path, .. } => Some(path),
             TlsError::NoAuthorities => None,
         }
@@ -80,6 +83,13 @@ impl fmt::Display for TlsError {
                     path.display()
                 )
             }
+            TlsError::OtherKey { path, certificate } => {
+                let (key, certificate) = (path.display(), certificate.display());
+                write!(
+                    f,
+                    "{key} holds another private key than that of the certificate in {certificate}"
+                )
+            }
             TlsError::NoAuthorities => {
                 f.write_str("client certificates are asked for, but no client authorities are set")
             }
@@ -93,7 +103,10 @@ impl std::error::Error for TlsError {
         match self {
             TlsError::File { source, .. } => Some(source),
             TlsError::Rejected { source, .. } => Some(source.as_ref()),
-            TlsError::NoCertificate { .. } | TlsError::NoKey { .. } | TlsError::NoAuthorities => None,
+            TlsError::NoCertificate { .. }
+            | TlsError::NoKey { .. }
+            | TlsError::OtherKey { .. }
+            | TlsError::NoAuthorities => None,
         }
     }
 }
@@ -124,7 +137,13 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     };
     let mut config = builder
         .with_single_cert(certificates, key)
-        .map_err(|source| rejected(&files.certificate, source))?;
+        .map_err(|source| match source {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::OtherKey {
+                path: files.key.clone(),
+                certificate: files.certificate.clone(),
+            },
+            source => rejected(&files.certificate, source),
+        })?;
     config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(|source| rejected(&files.certificate, source))?;
     config.send_tls13_tickets = 1;
     Ok(Arc::new(config))

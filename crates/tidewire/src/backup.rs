@@ -16,6 +16,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use journal::inspect::{InspectError, copy_around};
@@ -31,6 +32,7 @@ pub fn backup_command() -> Command {
         .about("Copy the data directory, also while the server runs")
         .args(data_dir_args())
         .arg(directory("to", "Where to; it must be empty or not there yet"))
+        .arg(tied())
 }
 
 pub fn restore_command() -> Command {
@@ -44,6 +46,27 @@ pub fn restore_command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Also what is not known to be whole: a backup that was interrupted, or of an earlier version"),
         )
+        .arg(tied())
+}
+
+/// For the server, whose copies nobody wants when it has ended: they would go on writing where the next one makes its own.
+pub const TIED: &str = "--tied-to-stdin";
+
+fn tied() -> Arg {
+    Arg::new("tied")
+        .long(TIED.trim_start_matches('-'))
+        .action(ArgAction::SetTrue)
+        .hide(true)
+}
+
+/// This process ends when its standard input does.
+fn end_with_stdin(matches: &ArgMatches) {
+    if matches.get_flag("tied") {
+        thread::spawn(|| {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            std::process::exit(EXIT_FAILURE.into());
+        });
+    }
 }
 
 fn directory(name: &'static str, help: &'static str) -> Arg {
@@ -56,11 +79,13 @@ fn directory(name: &'static str, help: &'static str) -> Arg {
 }
 
 pub fn backup(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
+    end_with_stdin(matches);
     let to: &PathBuf = matches.get_one("to").expect("clap requires it");
     report("backed up", data_dir, to, back_up(data_dir, to))
 }
 
 pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
+    end_with_stdin(matches);
     let from: &PathBuf = matches.get_one("from").expect("clap requires it");
     let is_whole = !matches.get_flag("incomplete");
     let checked = if is_whole { mark::check(from) } else { Ok(()) };

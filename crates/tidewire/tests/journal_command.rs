@@ -7,7 +7,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::{Config, Connect, Publish, Server, V4, V5};
@@ -187,6 +187,29 @@ fn a_damaged_data_directory_is_not_backed_up_and_the_way_out_is_said() {
     let command = format!("tidewire journal repair --data-dir {data_dir}");
     assert!(said.contains(&command), "{said}");
     assert_eq!(fs::read_dir(&backup).unwrap().count(), 0);
+}
+
+#[test]
+fn what_the_server_has_copied_ends_with_the_server() {
+    let directory = std::env::temp_dir().join(format!("tidewire-tied-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&directory);
+    let (from, to) = (directory.join("from"), directory.join("to"));
+    fs::create_dir_all(&from).unwrap();
+    let pipe = from.join("backup.json");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        .args(["restore", "--data-dir", to.to_str().unwrap()])
+        .args(["--from", from.to_str().unwrap(), "--tied-to-stdin"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It reads from then on, and nothing comes.
+    let held = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    assert_eq!(child.try_wait().unwrap(), None);
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    drop(held);
+    fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]

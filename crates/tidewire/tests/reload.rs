@@ -29,6 +29,9 @@ struct Server {
     ben: String,
 }
 
+/// The end of a start, in the log.
+const READY: &str = " ready ";
+
 impl Server {
     /// `config` is the file; listeners of every kind and a certificate are there besides.
     fn start(name: &str, config: &str) -> Server {
@@ -44,7 +47,7 @@ impl Server {
         let ports = std::array::from_fn(|_| free_port().port());
         let child = spawn(&dir, ports);
         let server = Server { child, dir, ports, ben };
-        server.wait_for_log("ready");
+        server.wait_for_log(READY);
         server
     }
 
@@ -62,11 +65,23 @@ impl Server {
     }
 
     fn wait_for_log(&self, words: &str) {
+        self.until(words, || self.log().contains(words));
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let end = Instant::now() + PATIENCE;
-        while !self.log().contains(words) {
-            assert!(Instant::now() < end, "`{words}` is not in\n{}", self.log());
+        while !is_so() {
+            assert!(Instant::now() < end, "not `{what}`:\n{}", self.log());
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    fn restart(&self, token: &str) {
+        let starts = || self.log().matches(READY).count();
+        let before = starts();
+        let (status, answer) = self.ask("POST", "/api/v1/restart", token, &json!(null));
+        assert_eq!(status, 204, "{answer}");
+        self.until("started anew", || starts() == before + 1);
     }
 
     /// `tidewire sub`, subscribed.
@@ -390,7 +405,11 @@ impl Server {
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap())
+        let body = match body {
+            "" => Value::Null,
+            body => serde_json::from_str(body).unwrap(),
+        };
+        (status, body)
     }
 
     fn login(&self) -> String {
@@ -456,7 +475,7 @@ fn a_certificate_is_replaced_over_the_api_and_connections_stay() {
         server.ask("PUT", "/api/v1/certificates/tls.default", &token, &body)
     };
     for (certificate, key, field) in [
-        (certificate.as_str(), pair().1.as_str(), "certificate"),
+        (certificate.as_str(), pair().1.as_str(), "key"),
         ("no PEM", &key, "certificate"),
         (&certificate, "no PEM", "key"),
     ] {
@@ -535,12 +554,16 @@ fn listeners_are_changed_over_the_api_for_the_next_start() {
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let busy = busy.local_addr().unwrap().to_string();
     let own = format!("127.0.0.1:{}", server.ports[0]);
+    // With a port that the server has itself.
+    let (elsewhere, everywhere) = (format!("192.0.2.1:{}", server.ports[0]), server.ports[0].to_string());
     let (key, api) = ("listeners.ws.other.bind", format!("127.0.0.1:{}", server.ports[4]));
     for (bind, because) in [
         ("192.0.2.1:5000", "cannot be listened on"),
         (busy.as_str(), "cannot be listened on"),
         (api.as_str(), "is taken by"),
         (own.as_str(), "is taken by"),
+        (elsewhere.as_str(), "cannot be listened on"),
+        (everywhere.as_str(), "is taken by"),
         ("nowhere", "expected"),
     ] {
         let (status, problem) = send(&server, json!({ key: bind }));
@@ -567,9 +590,72 @@ fn listeners_are_changed_over_the_api_for_the_next_start() {
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     server.child = spawn(&server.dir, server.ports);
-    let end = Instant::now() + PATIENCE;
-    while TcpStream::connect(&free).is_err() {
-        assert!(Instant::now() < end, "{}", server.log());
-        thread::sleep(Duration::from_millis(10));
+    server.until("listening there", || TcpStream::connect(&free).is_ok());
+}
+
+#[test]
+fn a_listener_is_added_and_removed_over_the_api_and_the_server_restarted() {
+    let server = Server::start("added", "");
+    let process = server.child.id();
+    let token = server.login();
+    let path = "/api/v1/configuration";
+    let send = |token: &str, changes: Value| server.ask("PUT", path, token, &json!({ "changes": changes }));
+    let free = free_port().to_string();
+    for (changes, because) in [
+        (
+            json!({ "listeners.tcp.lan.backlog": "9" }),
+            "is missing: a listener needs an address",
+        ),
+        (json!({ "listeners.tcp.lan.bnid": &free }), "there is no such value"),
+        (json!({ "listeners.tcp.lan.bind": null }), "there is no such value"),
+        (json!({ "listeners.tcp.lan.path": "/mqtt" }), "there is no such value"),
+        (json!({ "listeners.udp.lan.bind": &free }), "there is no such value"),
+        (
+            json!({ "listeners.tls.lan.bind": &free, "listeners.tls.lan.cert_file": "/etc/x" }),
+            "names a file",
+        ),
+        (
+            json!({ "listeners.tcp.lan.bind": "192.0.2.1:5000" }),
+            "cannot be listened on",
+        ),
+    ] {
+        let (status, problem) = send(&token, changes.clone());
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(status == 422 && detail.contains(because), "{changes}: {problem}");
     }
+    assert!(!server.dir.join("data/runtime.toml").exists());
+
+    let added = json!({ "listeners.tcp.lan.bind": &free, "listeners.tcp.lan.max_connections": "5" });
+    let (status, plan) = send(&token, added);
+    let items = plan["items"].as_array().unwrap();
+    assert_eq!(
+        (status, items.len()),
+        (200, 2),
+        "not the defaults of the others: {plan}"
+    );
+    assert!(
+        items
+            .iter()
+            .all(|item| item["before"].is_null() && item["needs_restart"] == true)
+    );
+    // What would not start is not begun.
+    let busy = std::net::TcpListener::bind(&free).unwrap();
+    let (status, problem) = server.ask("POST", "/api/v1/restart", &token, &json!(null));
+    assert_eq!(status, 409, "{problem}");
+    assert!(
+        problem["detail"].as_str().unwrap().contains("listeners.tcp.lan.bind: "),
+        "{problem}"
+    );
+    drop(busy);
+    server.restart(&token);
+    assert!(TcpStream::connect(&free).is_ok());
+
+    let token = server.login();
+    let removed = json!({ "listeners.tcp.lan.bind": null, "listeners.tcp.lan.max_connections": null });
+    let (status, plan) = send(&token, removed);
+    assert_eq!((status, plan["items"].as_array().unwrap().len()), (200, 2), "{plan}");
+    assert!(TcpStream::connect(&free).is_ok(), "not before the restart");
+    server.restart(&token);
+    assert!(TcpStream::connect(&free).is_err());
+    assert_eq!(server.child.id(), process);
 }

@@ -49,7 +49,7 @@ test("a certificate is looked at, replaced by one that fits, and loaded from dis
   await expect(dialog.getByLabel("Certificate", { exact: true })).toHaveValue(/BEGIN CERTIFICATE/);
   await dialog.getByLabel("Private key", { exact: true }).fill(readFileSync(old.key, "utf8"));
   await dialog.getByRole("button", { name: "Replace", exact: true }).click();
-  await expect(dialog.getByRole("alert")).toContainText("Nothing has changed. certificate: certificate and key cannot be used together");
+  await expect(dialog.getByRole("alert")).toContainText("Nothing has changed. key: it is the key of another certificate");
   expect(await shown(port)).toBe("used.example");
   await dialog.getByLabel("Private key", { exact: true }).fill(readFileSync(other.key, "utf8"));
   await dialog.getByRole("button", { name: "Replace", exact: true }).click();

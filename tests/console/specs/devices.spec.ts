@@ -318,7 +318,7 @@ test("a relation between two devices is added and deleted", async ({ console: pa
   await platform.device("sensor-a");
   await openDevice(page, id, "relations");
   const form = page.getByRole("form", { name: "Add a relation", exact: true });
-  await form.getByLabel("Other device", { exact: true }).fill("sensor-a");
+  await form.getByLabel("Which", { exact: true }).selectOption({ label: "sensor-a" });
   await form.getByRole("button", { name: "Add", exact: true }).click();
   const table = page.getByRole("region", { name: "Table: Relations", exact: true });
   await expect(table.getByRole("row", { name: /this one Contains sensor-a/ })).toBeVisible();

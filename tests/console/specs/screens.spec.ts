@@ -111,11 +111,12 @@ test("the connection of one screen is not the next one's", async ({ page, node }
   expect(west?.[0]?.isClosed).toBe(false);
 });
 
-test("a screen shows several devices by their names and fields", async ({ page, node }) => {
+test("a screen shows several devices by their names, fields and attributes", async ({ page, node }) => {
   const platform = await Platform.open(node, "Main");
   const entityList = [await platform.device("mill-1"), await platform.device("mill-2")];
   for (const name of ["mill-1", "mill-2"]) expect(await node.publish("v1/devices/me/telemetry", '{"heat": 12}', "-u", name, "-q", "1")).toBe(0);
-  const datasources = [{ type: "entity", entityAliasId: "l", dataKeys: [{ name: "type", type: "entityField", label: "Kind" }, { name: "heat", type: "timeseries", label: "heat" }] }];
+  for (const one of entityList) await platform.call("POST", `/api/plugins/telemetry/DEVICE/${one}/attributes/SERVER_SCOPE`, { hall: "north", pin: "1234" });
+  const datasources = [{ type: "entity", entityAliasId: "l", dataKeys: [{ name: "type", type: "entityField", label: "Kind" }, { name: "heat", type: "timeseries", label: "heat" }, { name: "hall", type: "attribute", label: "hall" }] }];
   const configuration = {
     widgets: { w: { typeFullFqn: "system.cards.entities_table", type: "latest", row: 0, col: 0, sizeX: 12, sizeY: 5, config: { title: "Mills", datasources } } },
     entityAliases: { l: { id: "l", alias: "l", filter: { type: "entityList", resolveMultiple: true, entityType: "DEVICE", entityList } } },
@@ -124,7 +125,7 @@ test("a screen shows several devices by their names and fields", async ({ page, 
   const { secret } = (await node.call("POST", "/api/v1/api-keys", { name: "mills", role: "viewer", dashboard: id.id })) as { secret: string };
   await page.goto("about:blank");
   await page.goto(`${node.url}/#/screen/${id.id}?key=${secret}`);
-  await expect(page.getByRole("region", { name: "Mills", exact: true }).getByRole("row")).toHaveText([/^Name ?Kind ?heat/, /^mill-1 ?default ?12/, /^mill-2 ?default ?12/]);
+  await expect(page.getByRole("region", { name: "Mills", exact: true }).getByRole("row")).toHaveText([/^Name ?Kind ?heat ?hall/, /^mill-1 ?default ?12 ?north/, /^mill-2 ?default ?12 ?north/]);
 });
 
 test("a screen shows whom an alias stands for that the server looks for, also who comes later", async ({ page, node }) => {

@@ -1,5 +1,5 @@
 // Users, access rules with their tester, the configuration, one's own password.
-import { Node } from "../support/node";
+import { freePort, Node } from "../support/node";
 import { furnish, PAGES } from "../support/pages";
 import { expect, open, test, watch } from "../support/test";
 
@@ -79,6 +79,35 @@ test("listeners show what happens there and their options", async ({ console: pa
   await expect(backlog).toContainText("until then 1024");
   await node.call("PUT", "/api/v1/configuration", { changes: { "listeners.tcp.default.backlog": null } });
   await expect(page.getByRole("region", { name: "api", exact: true })).toContainText("this page, the API, and MQTT over WebSocket");
+});
+
+test("a listener is added for the next start, tried before, and removed again", async ({ console: page, node }) => {
+  await open(page, "listeners");
+  const add = page.getByRole("button", { name: "Add a listener…", exact: true });
+  await add.click();
+  const dialog = page.getByRole("dialog", { name: "Add a listener", exact: true });
+  const [name, bind, apply] = [dialog.getByLabel("Name", { exact: true }), dialog.getByLabel("Address", { exact: true }), dialog.getByRole("button", { name: "Add", exact: true })];
+  await expect(apply).toBeDisabled();
+  await name.fill("default");
+  await expect(dialog.getByRole("alert")).toHaveText("There is a tcp listener of this name.");
+  await name.fill("lan.1");
+  await bind.fill("192.0.2.1:5000");
+  await expect(dialog.getByRole("alert")).toContainText("cannot be listened on");
+  await expect(apply).toBeDisabled();
+  const port = await freePort();
+  await bind.fill(`127.0.0.1:${port}`);
+  await expect(dialog.getByRole("listitem")).toHaveText(new RegExp(`listeners\\.tcp\\."lan\\.1"\\.bind: not set → "127\\.0\\.0\\.1:${port}"\\s+after a restart`));
+  await apply.click();
+  await expect(dialog).toBeHidden();
+  const lan = page.getByRole("region", { name: 'tcp."lan.1"', exact: true });
+  await expect(lan).toContainText("from the next start on");
+  await lan.getByText(/^Options: 1 of \d+ not at their default/).click();
+  await lan.getByRole("button", { name: 'Remove tcp."lan.1"', exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Remove", exact: true }).click();
+  await expect(lan).toBeHidden();
+  await expect(page.getByRole("region", { name: "tcp.default", exact: true }).getByRole("button", { name: /^Remove / })).toHaveCount(0);
+  const runtime = (await node.call("GET", "/api/v1/configuration")) as { key: string }[];
+  expect(runtime.some(({ key }) => key.includes("lan"))).toBe(false);
 });
 
 test("a value is changed while the server runs: tried first, applied, and forgotten again", async ({ console: page, node }) => {

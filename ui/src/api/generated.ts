@@ -636,6 +636,10 @@ export type ConsoleUserChange = {
   role: Role;
 };
 
+export type DeletedRetained = {
+  deleted: number;
+};
+
 /** How an action buffers and sends. */
 export type DeliveryConfig = {
   batch?: BatchConfig;
@@ -1851,6 +1855,10 @@ export const publishBulk = (body: NewMessages, signal?: AbortSignal): Promise<Pu
 export const refusedClients = (query?: { limit?: number | undefined }, signal?: AbortSignal): Promise<RefusedClient[]> =>
   request("GET", "/api/v1/refused-clients", { query, signal });
 
+/** Restart the server */
+export const restart = (signal?: AbortSignal): Promise<void> =>
+  request("POST", "/api/v1/restart", { signal });
+
 /** Do not restore */
 export const cancelRestore = (signal?: AbortSignal): Promise<void> =>
   request("DELETE", "/api/v1/restore", { signal });
@@ -1858,6 +1866,10 @@ export const cancelRestore = (signal?: AbortSignal): Promise<void> =>
 /** Restart and restore */
 export const restoreNow = (signal?: AbortSignal): Promise<StartedBackup> =>
   request("POST", "/api/v1/restore/restart", { signal });
+
+/** Delete the retained messages of a filter */
+export const deleteRetainedMessages = (query: { filter: string | undefined }, signal?: AbortSignal): Promise<DeletedRetained> =>
+  request("DELETE", "/api/v1/retained", { query, signal });
 
 /** Retained messages by filter, page by page */
 export const retainedMessages = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page7> =>

@@ -8,7 +8,7 @@ export interface NodeField {
   /** Where it stands in the configuration, with dots between levels. */
   at: string;
   name: string;
-  kind: "text" | "secret" | "number" | "boolean" | "choice" | "choices" | "texts" | "pairs" | "json";
+  kind: "text" | "secret" | "number" | "boolean" | "choice" | "choices" | "texts" | "pairs" | "json" | "entity";
   help?: string;
   unit?: string;
   /** What the node does without the field. */
@@ -21,6 +21,8 @@ export interface NodeField {
   isOpen?: boolean;
   /** Choices that the server knows. */
   from?: (signal: AbortSignal) => Promise<Choice[]>;
+  /** Of an entity: where its type stands. */
+  typeAt?: string;
   /** What is wrong with a value that the kind lets through. */
   check?: (value: unknown) => string | undefined;
   /** Shown only if the field there has one of these values; none: false or nothing. */
@@ -40,7 +42,7 @@ const PATTERN = "May have `${key}` of the metadata and `$[key]` of the message."
 const queues = async (signal: AbortSignal) => (await ruleQueues(signal)).data.map(({ name }) => ({ value: name, name }));
 const chains = async (signal: AbortSignal) => (await ruleChains({ page: 0, pageSize: LIST_MAX, sortProperty: "name", sortOrder: "ASC" }, signal)).data.map(({ id, name }) => ({ value: id.id, name }));
 
-const isUuid = (value: unknown) => (UUID.test(String(value)) ? undefined : "Has to be an id, such as 784f394c-42b6-435a-983c-b7beff2784f9: it stands in the address of the entity's page.");
+const isUuid = (value: unknown) => (UUID.test(String(value)) ? undefined : "Has to be an id, such as 784f394c-42b6-435a-983c-b7beff2784f9.");
 const isRegex = (value: unknown) => {
   for (const one of Array.isArray(value) ? value : []) {
     try { new RegExp(String(one)); } catch { return `\`${String(one)}\` is no regular expression.`; }
@@ -99,7 +101,7 @@ const FIELDS: Record<string, NodeField[]> = {
     { at: "relationType", name: "Type of the relation", kind: "text", help: "Such as `Contains`; empty: any." },
     { at: "checkForSingleEntity", name: "Only with a certain entity", kind: "boolean", standard: false },
     { at: "entityType", name: "Which is a", kind: "choice", choices: ENTITIES, isNeeded: true, when: ["checkForSingleEntity", true] },
-    { at: "entityId", name: "Id of the entity", kind: "text", isNeeded: true, check: isUuid, when: ["checkForSingleEntity", true] },
+    { at: "entityId", name: "Entity", kind: "entity", typeAt: "entityType", isNeeded: true, check: isUuid, when: ["checkForSingleEntity", true] },
   ],
   "filter.TbOriginatorTypeFilterNode": [{ at: "originatorTypes", name: "Originators that are let through", kind: "choices", choices: ENTITIES, isNeeded: true }],
   "filter.TbOriginatorTypeSwitchNode": [],
@@ -181,7 +183,7 @@ const FIELDS: Record<string, NodeField[]> = {
     { at: "periodInSeconds", name: "A message every", kind: "number", unit: "seconds", min: 1, standard: 1 },
     { at: "msgCount", name: "How many", kind: "number", unit: "messages", min: 0, standard: 0, help: "0: without end." },
     { at: "originatorType", name: "As if it came from", kind: "choice", standard: "TENANT", choices: ENTITIES.filter(({ value }) => ["TENANT", "DEVICE", "ASSET", "CUSTOMER"].includes(value)) },
-    { at: "originatorId", name: "Id of that entity", kind: "text", isNeeded: true, check: isUuid, when: ["originatorType", "DEVICE", "ASSET", "CUSTOMER"] },
+    { at: "originatorId", name: "Entity", kind: "entity", typeAt: "originatorType", isNeeded: true, check: isUuid, when: ["originatorType", "DEVICE", "ASSET", "CUSTOMER"] },
   ],
   "rpc.TbSendRPCRequestNode": [{ at: "timeoutInSeconds", name: "Waits for an answer", kind: "number", unit: "seconds", min: 0, standard: 60, help: "Metadata `expirationTime` goes before it." }],
   "rpc.TbSendRPCReplyNode": [{ at: "requestIdMetaDataAttribute", name: "Metadata with the number of the call", kind: "text", standard: "requestId" }],

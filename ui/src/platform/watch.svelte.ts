@@ -98,23 +98,33 @@ export function latest(entity: () => EntityId | undefined): { readonly values: M
   return { get values() { return values; }, get error() { return error; }, get isThere() { return isThere; } };
 }
 
-/** Values of an entity: its telemetry, or its attributes of all scopes. */
-export interface Wanted { entity: EntityId; isAttribute: boolean }
+/** Values of an entity: its telemetry, or its attributes of all scopes; of these those that are named, or all. */
+export interface Wanted { entity: EntityId; isAttribute: boolean; keys?: string[] }
 
-const named = ({ entity, isAttribute }: Wanted): string => `${isAttribute ? "ATTRIBUTES" : "TIMESERIES"} ${entity.entityType} ${entity.id}`;
+const placeOf = ({ entity, isAttribute }: Wanted): string => `${isAttribute ? "ATTRIBUTES" : "TIMESERIES"} ${entity.entityType} ${entity.id}`;
+
+/** By place, in an order of their own. */
+function commandsOf(all: Wanted[]): [place: string, command: Record<string, unknown>][] {
+  const places = [...new Set(all.map(placeOf))].sort();
+  return places.map((place) => {
+    const [type, entityType, entityId] = place.split(" ");
+    const keys = all.filter((one) => placeOf(one) === place).map((one) => one.keys);
+    const named = keys.includes(undefined) ? [] : [...new Set(keys.flatMap((some) => some ?? []))].sort();
+    // A list of keys has commas between them.
+    const isListed = named.length > 0 && !named.some((key) => key.includes(","));
+    return [place, { type, entityType, entityId, ...(type === "TIMESERIES" ? { scope: "LATEST_TELEMETRY" } : {}), ...(isListed ? { keys: named.join(",") } : {}) }];
+  });
+}
 
 /** The same of several. Asked for anew only when something else is wanted. */
 export function latestOf(wanted: () => Wanted[]): (one: Wanted) => Map<string, Point> {
   let values = $state.raw(new Map<string, Map<string, Point>>());
-  const names = $derived([...new Set(wanted().map(named))].sort().join("\n"));
+  const asked = $derived(JSON.stringify(commandsOf(wanted())));
   $effect(() => {
     values = new Map();
-    const ends = names.split("\n").filter(Boolean).map((name) => {
-      const [type, entityType, entityId] = name.split(" ");
-      const command = { type, entityType, entityId, ...(type === "TIMESERIES" ? { scope: "LATEST_TELEMETRY" } : {}) };
-      return watcher.subscribe(command, (frame) => { values = new Map(values).set(name, taken(values.get(name) ?? new Map(), frame)); });
-    });
+    const ends = (JSON.parse(asked) as ReturnType<typeof commandsOf>).map(([place, command]) =>
+      watcher.subscribe(command, (frame) => { values = new Map(values).set(place, taken(values.get(place) ?? new Map(), frame)); }));
     return () => { for (const end of ends) end(); };
   });
-  return (one) => values.get(named(one)) ?? new Map();
+  return (one) => values.get(placeOf(one)) ?? new Map();
 }

@@ -307,9 +307,10 @@ fn problem(error: &BackupError) -> Problem {
     let detail = error.to_string();
     match error {
         BackupError::Unknown => Problem::not_found(detail),
-        BackupError::Restoring | BackupError::NotPrepared | BackupError::TooMuchSetAside { .. } => {
-            Problem::conflict("restore", "That cannot be restored now", detail)
-        }
+        BackupError::Restoring
+        | BackupError::NotPrepared
+        | BackupError::OnTrial
+        | BackupError::TooMuchSetAside { .. } => Problem::conflict("restore", "That cannot be restored now", detail),
         BackupError::Running | BackupError::TooMany { .. } | BackupError::Space { .. } | BackupError::Files { .. } => {
             Problem::conflict("backup", "No backup can be made or read now", detail)
         }

@@ -68,6 +68,15 @@ pub fn endpoints() -> Vec<Endpoint> {
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<ConfigurationPlan>("In force; what has changed."),
+        Endpoint::post("/api/v1/restart", "restart", restart)
+            .tag("Node")
+            .says(
+                "Restart the server",
+                "It ends in an orderly way, which disconnects all clients, and starts anew in the same process, with the configuration as it \
+                 is in its files. Not done when that is known to keep it from starting.",
+            )
+            .fails(StatusCode::CONFLICT)
+            .returns_nothing("It ends now."),
     ]
 }
 
@@ -102,12 +111,23 @@ async fn change(
     Ok(Json(ConfigurationPlan { items }))
 }
 
+async fn restart(State(app): State<App>, Extension(login): Extension<Login>) -> Result<StatusCode, Problem> {
+    let admin = admin(&app)?;
+    let _one_at_a_time = app.changes().lock().await;
+    app.block(move || admin.restart()).await?.map_err(problem)?;
+    info!(user = %login.user, "the server starts anew");
+    Ok(StatusCode::NO_CONTENT)
+}
+
 fn wanted(app: &App, request: ConfigurationChange) -> Result<(Arc<dyn ConfigAdmin>, ConfigChanges), Problem> {
     if request.changes.is_empty() || request.changes.len() > CHANGES_MAX {
         let expected = format!("1 to {CHANGES_MAX} keys");
         return Err(Problem::invalid("changes", "there are none, or too many").expected(expected));
     }
-    let admin = app.config().configuration.clone();
+    Ok((admin(app)?, request.changes))
+}
+
+fn admin(app: &App) -> Result<Arc<dyn ConfigAdmin>, Problem> {
     let nobody = || {
         Problem::conflict(
             "not-here",
@@ -115,7 +135,7 @@ fn wanted(app: &App, request: ConfigurationChange) -> Result<(Arc<dyn ConfigAdmi
             "this server's configuration is fixed",
         )
     };
-    Ok((admin.ok_or_else(nobody)?, request.changes))
+    app.config().configuration.clone().ok_or_else(nobody)
 }
 
 fn problem(error: ConfigError) -> Problem {

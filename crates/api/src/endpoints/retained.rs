@@ -1,4 +1,4 @@
-//! Retained messages: list by filter, read one, delete one.
+//! Retained messages: list or delete by filter, read one, delete one.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -17,6 +17,8 @@ use crate::query::Params;
 
 /// Bytes of each payload that a listing shows.
 const PREVIEW_BYTES: usize = 256;
+/// Deleted in one turn of a shard.
+const DELETED_AT_ONCE: usize = 500;
 
 /// A retained message.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -42,6 +44,18 @@ pub struct RetainedQuery {
     cursor: Option<String>,
 }
 
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetainedToDelete {
+    /// Topic filter; `#` leaves out topics that begin with `$`.
+    filter: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DeletedRetained {
+    deleted: usize,
+}
+
 pub fn endpoints() -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/retained/{*topic}";
     const TOPIC: &str = "Percent-encoded; slashes may stand as they are.";
@@ -55,6 +69,15 @@ pub fn endpoints() -> Vec<Endpoint> {
             .query::<RetainedQuery>()
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<Page<RetainedMessage>>("A page."),
+        Endpoint::delete("/api/v1/retained", "delete_retained_messages", delete_all)
+            .tag("Retained messages")
+            .says(
+                "Delete the retained messages of a filter",
+                "Nothing is published. A part at a time: what is retained meanwhile may be deleted, too, or stay.",
+            )
+            .query::<RetainedToDelete>()
+            .fails(StatusCode::UNPROCESSABLE_ENTITY)
+            .returns::<DeletedRetained>("How many there were."),
         Endpoint::get(ONE, "retained_message", one)
             .tag("Retained messages")
             .says("The retained message of a topic", "With its whole payload.")
@@ -74,8 +97,7 @@ async fn list(
 ) -> Result<Json<Page<RetainedMessage>>, Problem> {
     let limit = paging::limit(query.limit)?;
     let filter = query.filter.unwrap_or_else(|| "#".to_owned());
-    mqtt::validate_filter(&filter)
-        .map_err(|error| Problem::invalid("filter", error.to_string()).expected("a topic filter"))?;
+    check(&filter)?;
     let mut place = Place::parse(query.cursor.as_deref())?;
     let mut items: Vec<RetainedMessage> = Vec::new();
     for _ in 0..paging::VISITS_MAX {
@@ -105,6 +127,37 @@ async fn list(
         items,
         cursor: Some(place.to_text()),
     }))
+}
+
+fn check(filter: &str) -> Result<(), Problem> {
+    mqtt::validate_filter(filter)
+        .map_err(|error| Problem::invalid("filter", error.to_string()).expected("a topic filter"))
+}
+
+async fn delete_all(
+    State(app): State<App>,
+    Params(query): Params<RetainedToDelete>,
+) -> Result<Json<DeletedRetained>, Problem> {
+    check(&query.filter)?;
+    let mut deleted = 0;
+    for shard in 0..app.net().shards() {
+        let mut cursor = None;
+        loop {
+            let filter = query.filter.clone();
+            let delete = move |shard: &mut broker::Shard, now| {
+                let (found, next) = shard.retained(now, &filter, cursor, DELETED_AT_ONCE, 0);
+                let gone = found.iter().filter(|one| shard.delete_retained(&one.topic)).count();
+                (gone, next)
+            };
+            let (gone, next) = app.on_shard(ShardId(shard), delete).await?;
+            deleted += gone;
+            if next.is_none() {
+                break;
+            }
+            cursor = next;
+        }
+    }
+    Ok(Json(DeletedRetained { deleted }))
 }
 
 async fn one(State(app): State<App>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, Problem> {

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use super::audit_logs::Noted;
 use super::failure::{Code, Failure};
-use super::screen::{ShownAlarms, names};
+use super::screen::{ShownAlarms, names, shown_attributes};
 use super::shares::Turn;
 use super::world::World;
 use crate::app::{App, unix_ms};
@@ -207,7 +207,7 @@ impl Call {
         Ok(match record.kind {
             EntityType::Dashboard => self.person.screen == Some(record.row.id) && verb == Verb::Read,
             EntityType::Device | EntityType::Asset => {
-                matches!(verb, Verb::Read | Verb::ReadTelemetry)
+                is_reading(verb)
                     && (self.is_granted(record.row.id)
                         || self.screens_dashboard()?.is_some_and(|d| names(&d, record.row.id)))
             }
@@ -224,6 +224,25 @@ impl Call {
         let shown = dashboard.as_ref().map(ShownAlarms::on).unwrap_or_default();
         let may = of.map_or(shown.has_all, |entity| shown.has(entity));
         if may { Ok(()) } else { Err(Failure::permission()) }
+    }
+
+    /// Which of the attributes that are asked for may be shown; `None` is all of them. A screen sees those that its dashboard shows.
+    pub fn attributes_shown(&self, asked: Option<Vec<String>>) -> Result<Option<Vec<String>>, Failure> {
+        if self.person.screen.is_none() {
+            return Ok(asked);
+        }
+        let mut shown = self
+            .screens_dashboard()?
+            .as_ref()
+            .map(shown_attributes)
+            .unwrap_or_default();
+        if let Some(asked) = asked {
+            shown.retain(|key| asked.contains(key));
+        }
+        match shown.is_empty() {
+            true => Err(Failure::permission()),
+            false => Ok(Some(shown.into_iter().collect())),
+        }
     }
 
     /// Whether an alias of the screen's dashboard has just stood for it.

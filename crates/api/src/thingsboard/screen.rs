@@ -3,7 +3,7 @@
 //! Whom an alias stands for that has to be looked for, the server looks for: the screen names an alias of its dashboard, never a query. What was
 //! found may be read for as long as [`GRANTED_MS`]; the screen asks again before that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use axum::Json;
@@ -193,12 +193,7 @@ impl ShownAlarms {
         let Some(configuration) = dashboard.configuration.as_ref() else {
             return shown;
         };
-        let widgets: Vec<&Value> = match &configuration["widgets"] {
-            Value::Object(widgets) => widgets.values().collect(),
-            Value::Array(widgets) => widgets.iter().collect(),
-            _ => Vec::new(),
-        };
-        for widget in widgets.into_iter().filter(|widget| widget["type"] == "alarm") {
+        for widget in widgets(configuration).filter(|widget| widget["type"] == "alarm") {
             shown.add(&widget["config"]["datasources"][0], &configuration["entityAliases"]);
         }
         shown
@@ -227,6 +222,28 @@ impl ShownAlarms {
             None => self.has_all = true,
         }
     }
+}
+
+fn widgets(configuration: &Value) -> impl Iterator<Item = &Value> {
+    let by_id = configuration["widgets"]
+        .as_object()
+        .into_iter()
+        .flat_map(|all| all.values());
+    by_id.chain(configuration["widgets"].as_array().into_iter().flatten())
+}
+
+/// Names of attributes that a dashboard's widgets show: others of the same entity may be nobody's business.
+pub fn shown_attributes(dashboard: &Dashboard) -> HashSet<String> {
+    let sources = dashboard
+        .configuration
+        .iter()
+        .flat_map(widgets)
+        .filter_map(|widget| widget["config"]["datasources"].as_array())
+        .flatten();
+    let keys = sources.filter_map(|source| source["dataKeys"].as_array()).flatten();
+    keys.filter(|key| key["type"] == "attribute")
+        .filter_map(|key| key["name"].as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Whether the identifier is anywhere on the dashboard.

@@ -72,6 +72,11 @@ impl ConfigAdmin for Kept {
         }
         Ok(planned)
     }
+
+    fn restart(&self) -> Result<(), ConfigError> {
+        let because = "listeners.tcp.default.bind: it is taken".to_owned();
+        Err(ConfigError::Files { because })
+    }
 }
 
 #[test]
@@ -100,6 +105,13 @@ fn a_change_is_tried_and_made_and_told_in_the_audit_log() {
         node.all_pages("/api/v1/audit?operation=check_configuration", 10)
             .is_empty()
     );
+}
+
+#[test]
+fn a_restart_that_would_fail_is_refused_with_the_reason() {
+    let node = Node::start_with(1, |config| config.configuration = Some(Arc::new(Kept::default()))).with_login();
+    let problem = node.send("POST", "/api/v1/restart", &json!(null)).problem(409);
+    assert!(problem["detail"].as_str().unwrap().contains("it is taken"), "{problem}");
 }
 
 #[test]

@@ -144,6 +144,21 @@ fn retained_messages_are_paged_over_three_shards() {
     assert_eq!(all("/api/v1/retained?filter=plant/1/%23", 7).len(), 20);
     assert_eq!(all("/api/v1/retained?filter=plant/%2B/value/7", 7), ["plant/1/value/7"]);
     assert_eq!(node.get("/api/v1/retained?filter=a%23").problem(422)["field"], "filter");
+
+    // Never all of them for want of a filter.
+    for target in ["/api/v1/retained", "/api/v1/retained?filter=a%23"] {
+        assert_eq!(node.delete(target).problem(422)["field"], "filter", "{target}");
+    }
+    for (filter, deleted, left) in [
+        ("plant/1/%23", 20, 40),
+        ("plant/1/%23", 0, 40),
+        ("plant/%2B/value/9", 1, 39),
+        ("%23", 39, 0),
+    ] {
+        let answer = node.delete(&format!("/api/v1/retained?filter={filter}")).ok().json();
+        assert_eq!(answer, json!({ "deleted": deleted }), "{filter}");
+        assert_eq!(all("/api/v1/retained", 1000).len(), left, "{filter}");
+    }
 }
 
 #[test]

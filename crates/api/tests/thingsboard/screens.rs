@@ -211,6 +211,43 @@ fn a_screen_reads_nothing_else_and_changes_nothing() {
 }
 
 #[test]
+fn a_screen_reads_only_the_attributes_that_its_widgets_show() {
+    let key = |kind: &str, name: &str| json!({"type": kind, "name": name});
+    let source = json!({"type": "entity", "entityAliasId": "a", "dataKeys": [key("attribute", "room"), key("timeseries", "pin")]});
+    let wall = Wall::start(&json!({"w": {"type": "latest", "config": {"datasources": [source]}}}));
+    let Wall {
+        server, shown, hidden, ..
+    } = &wall;
+    for device in [shown, hidden] {
+        let target = format!("/api/plugins/telemetry/DEVICE/{device}/attributes/SERVER_SCOPE");
+        server.post(&target, json!({"room": "cellar", "pin": "1234"})).ok();
+    }
+    let address = format!("/api/ws/plugins/telemetry?token={}", wall.secret);
+    let mut socket = Socket::open(server, &address).unwrap();
+    let mut ask = |entity: &str, keys: Option<&str>| {
+        let command =
+            json!({"type": "ATTRIBUTES", "cmdId": 1, "entityType": "DEVICE", "entityId": entity, "keys": keys});
+        socket.send(&json!({"cmds": [command]}));
+        socket.next()
+    };
+    for (entity, keys) in [(shown, Some("pin")), (hidden, Some("room")), (hidden, None)] {
+        assert_eq!(ask(entity, keys)["errorCode"], 3, "{keys:?}");
+    }
+    for keys in [None, Some("room"), Some("pin,room")] {
+        let said = ask(shown, keys);
+        assert_eq!(said["data"]["room"][0][1], "cellar", "{said}");
+        assert!(!said.to_string().contains("pin"), "{said}");
+    }
+    // What changes, too.
+    let target = format!("/api/plugins/telemetry/DEVICE/{shown}/attributes/SERVER_SCOPE");
+    server.post(&target, json!({"pin": "5678"})).ok();
+    server.post(&target, json!({"room": "attic", "pin": "9"})).ok();
+    let said = socket.next();
+    assert_eq!(said["data"]["room"][0][1], "attic", "{said}");
+    assert!(!said.to_string().contains("pin"), "{said}");
+}
+
+#[test]
 fn a_screen_ends_with_its_key_and_with_its_dashboard() {
     let wall = Wall::start(&json!({}));
     let target = format!("/api/dashboard/{}", wall.dashboard);

@@ -149,7 +149,7 @@ fn a_configuration_is_made_from_pem_files() {
     let other_key = path("other.pem", &other_key);
     assert!(matches!(
         broken(&|files| files.key = other_key.clone()),
-        TlsError::Rejected { .. }
+        TlsError::OtherKey { path, .. } if path == other_key
     ));
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -84,6 +84,18 @@ pub struct Intent {
     because: Option<String>,
 }
 
+impl Intent {
+    /// Nothing has been moved: it can be left.
+    pub fn is_prepared(&self) -> bool {
+        self.phase == Phase::Prepared
+    }
+
+    /// What comes back if the server cannot be started with the new.
+    pub fn needs(&self, set_aside: &str) -> bool {
+        !self.is_prepared() && self.aside == set_aside
+    }
+}
+
 /// What became of the last restore that was to be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
@@ -265,7 +277,9 @@ impl Switch<'_> {
                 }
                 Phase::PuttingBack => {
                     // It goes when nothing is in it any more.
-                    if self.aside().exists() {
+                    if !self.aside().exists() {
+                        self.check_is_back()?;
+                    } else {
                         let names = names(&self.aside())?;
                         self.move_all(&names, Direction::Back)?;
                         (self.step)();
@@ -295,6 +309,20 @@ impl Switch<'_> {
         };
         is_valid(&runtime)
             .map_err(|message| format!("with {} the configuration is not valid: {message}", path.display()))
+    }
+
+    /// Of the old nothing is left to be moved back: because it has been.
+    fn check_is_back(&self) -> Result<(), String> {
+        match self.names_of_data()?.is_empty() {
+            false => Ok(()),
+            true => Err(format!(
+                "{} is gone, so that there is no data of before to go back to, and the server could not be started with what was restored, \
+                 which is in {}: move it where it is wanted, and then remove {}",
+                self.aside().display(),
+                staged(self.data_dir).display(),
+                self.data_dir.join(DIRECTORY).join(INTENT).display()
+            )),
+        }
     }
 
     fn begin(&mut self) -> Result<(), String> {
@@ -669,6 +697,32 @@ mod tests {
         assert!(is_on_trial(&path));
         assert!(matches!(carry_out(&path, |_| Ok(())), Ok(CarriedOut::Failed { .. })));
         assert_eq!(files(&path), old());
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn what_was_restored_stays_when_there_is_nothing_to_go_back_to() {
+        let path = data_dir("no-way-back");
+        assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()));
+        let aside = intent(&path).unwrap().unwrap().aside;
+        fs::remove_dir_all(path.join(SET_ASIDE).join(&aside)).unwrap();
+        assert_eq!(reject(&path, "the journal is damaged"), Ok(true));
+        for _ in 0..2 {
+            let refused = carry_out(&path, |_| Ok(())).unwrap_err();
+            assert!(refused.contains(&aside) && refused.contains("intent.json"), "{refused}");
+            assert_eq!(fs::read_to_string(staged(&path).join("journal/0.log")).unwrap(), "new");
+        }
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn what_the_way_back_needs_is_known_from_the_first_move_on() {
+        let path = data_dir("needs");
+        let prepared = intent(&path).unwrap().unwrap();
+        assert!(prepared.is_prepared() && !prepared.needs(""));
+        assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()));
+        let tried = intent(&path).unwrap().unwrap();
+        assert!(!tried.is_prepared() && tried.needs(&tried.aside) && !tried.needs("another"));
         fs::remove_dir_all(&path).unwrap();
     }
 

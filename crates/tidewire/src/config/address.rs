@@ -16,7 +16,23 @@ pub struct Bind {
     pub port: u16,
 }
 
+/// Whether two sockets of these addresses stand in each other's way: on a machine, `[::]` is every address.
+pub fn overlap(one: IpAddr, other: IpAddr) -> bool {
+    let is_all = |all: IpAddr, other: IpAddr| all.is_unspecified() && (all.is_ipv6() || other.is_ipv4());
+    one == other || is_all(one, other) || is_all(other, one)
+}
+
 impl Bind {
+    /// As far as that can be told without looking up names.
+    pub fn overlaps(&self, other: &Bind) -> bool {
+        let address = |bind: &Bind| bind.host.parse::<IpAddr>();
+        let is_same_place = match (address(self), address(other)) {
+            (Ok(one), Ok(other)) => overlap(one, other),
+            _ => self.host == other.host,
+        };
+        self.port != 0 && self.port == other.port && is_same_place
+    }
+
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
@@ -107,6 +123,25 @@ impl OptionValue for Cidr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_addresses_of_a_machine_are_in_the_way_of_each() {
+        for (one, other, expected) in [
+            ("0.0.0.0:1883", "10.0.0.1:1883", true),
+            ("0.0.0.0:1883", "[::1]:1883", false),
+            ("[::]:1883", "[::1]:1883", true),
+            ("[::]:1883", "10.0.0.1:1883", true),
+            ("[::]:1883", "0.0.0.0:1883", true),
+            ("10.0.0.1:1883", "10.0.0.2:1883", false),
+            ("0.0.0.0:1883", "10.0.0.1:1884", false),
+            ("0.0.0.0:0", "0.0.0.0:0", false),
+            ("localhost:1883", "localhost:1883", true),
+        ] {
+            let bind = |text: &str| Bind::from_text(text).expect(text);
+            assert_eq!(bind(one).overlaps(&bind(other)), expected, "{one} {other}");
+            assert_eq!(bind(other).overlaps(&bind(one)), expected, "{other} {one}");
+        }
+    }
 
     #[test]
     fn bind_addresses_are_read_and_printed() {

@@ -84,6 +84,16 @@ pub struct Resolver<'a> {
     pub effective: Vec<Effective>,
 }
 
+impl Config {
+    pub fn api_bind(&self) -> Option<&Bind> {
+        self.api.enabled.then_some(&self.api.bind)
+    }
+
+    pub fn platform_bind(&self) -> Option<&Bind> {
+        self.platform.bind.0.as_ref().filter(|_| self.platform.enabled)
+    }
+}
+
 impl Listener {
     /// `tcp.default`, as in the configuration.
     pub fn label(&self) -> String {
@@ -361,19 +371,23 @@ impl Resolver<'_> {
     }
 
     fn check_binds(&mut self, config: &Config) {
-        let mut taken: BTreeMap<String, String> = BTreeMap::new();
         let listeners = config.listeners.iter().map(|listener| {
             let key = Key::of(&["listeners", listener.kind.word(), &listener.name, "bind"]);
             (key, &listener.options.bind)
         });
-        let api = config
-            .api
-            .enabled
-            .then(|| (Key::of(&["api", "bind"]), &config.api.bind));
-        let all: Vec<(Key, &Bind)> = listeners.chain(api).filter(|(_, bind)| bind.port != 0).collect();
-        for (key, bind) in all {
-            if let Some(other) = taken.insert(bind.to_string(), key.to_string()) {
-                self.complain(&key, format!("{bind} is taken by `{other}`"));
+        let api = config.api_bind().map(|bind| (Key::of(&["api", "bind"]), bind));
+        let platform = config
+            .platform_bind()
+            .map(|bind| (Key::of(&["platform", "bind"]), bind));
+        let all: Vec<(Key, &Bind)> = listeners.chain(api).chain(platform).collect();
+        for (at, (key, bind)) in all.iter().enumerate() {
+            if let Some((taker, taken)) = all[..at].iter().find(|(_, taken)| taken.overlaps(bind)) {
+                let with = if taken == bind {
+                    String::new()
+                } else {
+                    format!(", with {taken}")
+                };
+                self.complain(key, format!("{bind} is taken by `{taker}`{with}"));
             }
         }
     }

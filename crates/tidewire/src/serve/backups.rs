@@ -21,7 +21,8 @@ use api::{
 };
 
 use super::restart::Restart;
-use crate::backup::switch;
+use crate::backup::switch::Intent;
+use crate::backup::{TIED, switch};
 use crate::{backup, output};
 
 const DIRECTORY: &str = "backups";
@@ -99,7 +100,7 @@ impl Backups {
         }
     }
 
-    /// One that ends with its output.
+    /// One that ends with its output, and with this process.
     fn spawn(command: &str, data_dir: &Path, option: &str, other: &Path) -> Result<Child, String> {
         let program = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
         Command::new(program)
@@ -108,7 +109,8 @@ impl Backups {
             .arg(data_dir)
             .arg(option)
             .arg(other)
-            .stdin(Stdio::null())
+            .arg(TIED)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -117,11 +119,12 @@ impl Backups {
 
     /// Reads what the process says on a thread of its own, which then calls `end` with that.
     fn follow(child: &mut Child, end: impl FnOnce(&str, &str) + Send + 'static) -> Result<(), BackupError> {
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let work = move || {
             let said = stdout.map(read).unwrap_or_default();
             let complaint = stderr.map(read).unwrap_or_default();
             end(&said, &complaint);
+            drop(stdin);
         };
         thread::Builder::new()
             .name("backup".into())
@@ -159,10 +162,21 @@ impl Backups {
             return Ok(Some(Restoring::Preparing(running)));
         }
         let intent = switch::intent(&self.data_dir).map_err(files)?;
-        Ok(intent.map(|intent| Restoring::Prepared {
+        let prepared = intent.filter(Intent::is_prepared);
+        Ok(prepared.map(|intent| Restoring::Prepared {
             name: intent.backup,
             at: SystemTime::UNIX_EPOCH + Duration::from_millis(intent.prepared_unix_ms),
         }))
+    }
+
+    /// What the next start restores, as long as it has not begun.
+    fn prepared(&self) -> Result<Intent, BackupError> {
+        let intent = switch::intent(&self.data_dir).map_err(files)?;
+        let intent = intent.ok_or(BackupError::NotPrepared)?;
+        match intent.is_prepared() {
+            true => Ok(intent),
+            false => Err(BackupError::OnTrial),
+        }
     }
 
     /// False: it is not the one that is being made.
@@ -336,9 +350,7 @@ impl BackupAdmin for Backups {
             let killed = preparing.child.kill();
             return killed.map_err(|error| files(format!("the process that prepares it cannot be ended: {error}")));
         }
-        let intent = switch::intent(&self.data_dir)
-            .map_err(files)?
-            .ok_or(BackupError::NotPrepared)?;
+        let intent = self.prepared()?;
         switch::forget(&self.data_dir).map_err(files)?;
         tracing::info!(backup = intent.backup, "the backup will not be restored");
         Ok(())
@@ -349,9 +361,7 @@ impl BackupAdmin for Backups {
         if state.running.is_some() {
             return Err(BackupError::Running);
         }
-        let intent = switch::intent(&self.data_dir)
-            .map_err(files)?
-            .ok_or(BackupError::NotPrepared)?;
+        let intent = self.prepared()?;
         tracing::warn!(backup = intent.backup, "starting anew, to restore a backup");
         self.restart.ask().map_err(files)
     }
@@ -359,6 +369,10 @@ impl BackupAdmin for Backups {
     fn remove_set_aside(&self, name: &str) -> Result<(), BackupError> {
         let known = self.set_aside().into_iter().find(|one| one.name == name);
         let known = known.ok_or(BackupError::Unknown)?;
+        let intent = switch::intent(&self.data_dir).map_err(files)?;
+        if intent.is_some_and(|intent| intent.needs(&known.name)) {
+            return Err(BackupError::OnTrial);
+        }
         remove_whole(&self.data_dir.join(switch::SET_ASIDE), &known.name)
     }
 }

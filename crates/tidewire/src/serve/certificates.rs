@@ -283,6 +283,7 @@ fn words(error: &TlsError) -> String {
         }
         TlsError::NoKey { .. } => "there is no private key in it that can be read; an encrypted one cannot".into(),
         TlsError::File { source, .. } => format!("this is not PEM: {source}"),
+        TlsError::OtherKey { .. } => "it is the key of another certificate".into(),
         TlsError::Rejected { source, .. } => format!("certificate and key cannot be used together: {source}"),
         TlsError::NoAuthorities => chain(error),
     }

@@ -2,20 +2,24 @@
 //! before they are taken over. A change is checked as the whole configuration that it leads to, with everything else as it is on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue};
 
 use super::reload::Reloader;
+use super::restart::Restart;
 use super::translate;
+use crate::config::address::overlap;
 use crate::config::files::chain;
 use crate::config::key::Key;
-use crate::config::option::{Apply, Kind};
+use crate::config::option::{Apply, Kind, OptionDef};
+use crate::config::schema::{self, Lookup};
 use crate::config::{self, Diagnostic, Effective, Loaded, Origin, Sources, raw, runtime};
 
 pub struct Configure {
     reloader: Arc<Reloader>,
+    restart: Restart,
 }
 
 /// A change that is good.
@@ -26,13 +30,17 @@ struct Planned {
 }
 
 impl Configure {
-    pub fn new(reloader: Arc<Reloader>) -> Configure {
-        Configure { reloader }
+    pub fn new(reloader: Arc<Reloader>, restart: Restart) -> Configure {
+        Configure { reloader, restart }
+    }
+
+    fn check_listeners(&self, loaded: &Loaded) -> Result<(), (String, String)> {
+        let started = &self.reloader.started().config;
+        check_listeners(&loaded.config, started, &self.reloader.listeners())
     }
 
     fn prepare(&self, changes: &ConfigChanges) -> Result<Planned, ConfigError> {
         let (sources, data_dir) = (self.reloader.sources(), self.reloader.data_dir());
-        let files = |because: String| ConfigError::Files { because };
         let present = config::load(sources).map_err(|found| files(in_one_line(&found)))?;
         let mut document =
             runtime::read(data_dir).map_err(|e| files(format!("{}: {}", raw::RUNTIME_FILE, chain(&e))))?;
@@ -54,12 +62,11 @@ impl Configure {
             .check(&loaded)
             .map_err(|because| rejected(changes, because))?;
         if changes.keys().any(|key| is_of_listener(key)) {
-            check_listeners(&loaded, &self.reloader.listeners()).map_err(|(key, because)| {
-                match changes.contains_key(&key) {
+            self.check_listeners(&loaded)
+                .map_err(|(key, because)| match changes.contains_key(&key) {
                     true => ConfigError::Rejected(vec![(key, because)]),
                     false => rejected(changes, format!("{key}: {because}")),
-                }
-            })?;
+                })?;
         }
         let differences = differences(&self.reloader.in_force(), &loaded.effective, changes);
         Ok(Planned {
@@ -98,6 +105,20 @@ impl ConfigAdmin for Configure {
         let because = failures.join("; ");
         Err(ConfigError::Workers { because })
     }
+
+    fn restart(&self) -> Result<(), ConfigError> {
+        let _one_at_a_time = self.reloader.lock();
+        let loaded = config::load(self.reloader.sources()).map_err(|found| files(in_one_line(&found)))?;
+        self.reloader.check(&loaded).map_err(files)?;
+        self.check_listeners(&loaded)
+            .map_err(|(key, because)| files(format!("{key}: {because}")))?;
+        tracing::warn!("starting anew, as asked over the API");
+        self.restart.ask().map_err(files)
+    }
+}
+
+fn files(because: String) -> ConfigError {
+    ConfigError::Files { because }
 }
 
 /// One value of the configuration as the API shows it.
@@ -129,26 +150,53 @@ fn is_of_listener(key: &str) -> bool {
     key.starts_with("listeners.")
 }
 
+/// An option of a listener that is not there yet.
+fn of_new_listener(key: &Key) -> Option<&'static OptionDef> {
+    match schema::lookup(&key.words()) {
+        Lookup::Option(def) if is_of_listener(&key.to_string()) => Some(def),
+        _ => None,
+    }
+}
+
 /// Whether the next start could listen there, as far as can be told now: the key that stands in the way, and why.
-fn check_listeners(loaded: &Loaded, running: &[net::ListenerInfo]) -> Result<(), (String, String)> {
-    // What this server listens on itself will be free.
-    let own: BTreeSet<u16> = running
-        .iter()
-        .filter(|one| !one.is_handed_over)
-        .map(|one| one.address.port())
-        .collect();
-    let mut tried = Vec::new();
-    for listener in &loaded.config.listeners {
-        let key = format!("listeners.{}.bind", listener.label());
+fn check_listeners(
+    config: &config::Config,
+    started: &config::Config,
+    running: &[net::ListenerInfo],
+) -> Result<(), (String, String)> {
+    let own = running.iter().filter(|one| !one.is_handed_over).map(|one| one.address);
+    let own: Vec<SocketAddr> = own.collect();
+    let api = [
+        ("api.bind", config.api_bind(), started.api_bind()),
+        ("platform.bind", config.platform_bind(), started.platform_bind()),
+    ];
+    let api = api
+        .into_iter()
+        .filter_map(|(key, bind, before)| Some((key.to_owned(), bind?, bind == before)));
+    let listeners = config.listeners.iter();
+    let listeners = listeners.map(|one| (format!("listeners.{}.bind", one.label()), &one.options.bind, false));
+    let mut tried: Vec<(SocketAddr, String)> = Vec::new();
+    for (key, bind, is_listened_on) in api.chain(listeners) {
         let failed = |because: String| (key.clone(), because);
-        let address = translate::bind_address(&key, &listener.options.bind).map_err(failed)?;
-        if own.contains(&address.port()) {
-            continue;
+        let address = translate::bind_address(&key, bind).map_err(failed)?;
+        if let Some((_, other)) = tried.iter().find(|(taken, _)| is_same_place(*taken, address)) {
+            return Err(failed(format!("{address} is taken by `{other}`")));
         }
-        let socket = TcpListener::bind(address);
-        tried.push(socket.map_err(|error| failed(format!("{address} cannot be listened on: {error}")))?);
+        // What this server listens on itself will be free; what is left to try is whether this machine has the address.
+        let is_own = is_listened_on || own.iter().any(|own| is_same_place(*own, address));
+        let free = if is_own {
+            SocketAddr::new(address.ip(), 0)
+        } else {
+            address
+        };
+        TcpListener::bind(free).map_err(|error| failed(format!("{address} cannot be listened on: {error}")))?;
+        tried.push((address, key));
     }
     Ok(())
+}
+
+fn is_same_place(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() != 0 && one.port() == other.port() && overlap(one.ip(), other.ip())
 }
 
 /// Every value that there is; empty where there are others, too: `"off"` beside any duration.
@@ -161,23 +209,27 @@ fn all_choices(kind: &Kind) -> Vec<String> {
 
 /// What the API leaves to the files. A path is among it: whoever is an administrator of the console is not the owner of the machine's files.
 fn fixed_because(value: &Effective) -> Option<String> {
-    let type_name = (value.def.kind.type_name)();
-    let because = if value.origin.is_pinned() {
-        return Some(format!("it is pinned by {}", value.origin));
-    } else if value.def.apply == Apply::Restart && !is_of_listener(&value.key.to_string()) {
-        "it is read at the start only: change it in the file and start the server again"
-    } else if value.def.kind.is_secret {
-        "it is a secret, and stands in the file or in the environment"
+    match value.origin.is_pinned() {
+        true => Some(format!("it is pinned by {}", value.origin)),
+        false => not_here_because(&value.key, value.def).map(str::to_owned),
+    }
+}
+
+fn not_here_because(key: &Key, def: &OptionDef) -> Option<&'static str> {
+    let type_name = (def.kind.type_name)();
+    if def.apply == Apply::Restart && !is_of_listener(&key.to_string()) {
+        Some("it is read at the start only: change it in the file and start the server again")
+    } else if def.kind.is_secret {
+        Some("it is a secret, and stands in the file or in the environment")
     } else if type_name == "path" {
-        "it names a file of the server"
+        Some("it names a file of the server")
     } else if type_name.contains("table") {
-        "it has a page of its own"
-    } else if value.def.is_map_entry() {
-        "it is set in the configuration file"
+        Some("it has a page of its own")
+    } else if def.is_map_entry() {
+        Some("it is set in the configuration file")
     } else {
-        return None;
-    };
-    Some(because.to_owned())
+        None
+    }
 }
 
 /// Each key as the reference spells it: `mqtt."max_qos"` is `mqtt.max_qos`. What is no key stays as it is, to be refused under its name.
@@ -197,12 +249,19 @@ fn in_one_spelling(changes: &ConfigChanges) -> Result<ConfigChanges, ConfigError
 fn change(present: &Loaded, text: &str, value: Option<&str>) -> Result<(Key, Option<toml::Value>), String> {
     let key = Key::parse(text).ok_or("is no key: expected words with dots between them, such as `mqtt.max_qos`")?;
     let known = present.effective.iter().find(|value| value.key == key);
-    let known = known.ok_or("there is no such value: GET /api/v1/configuration lists all")?;
-    if let Some(because) = fixed_because(known) {
+    let new = || of_new_listener(&key).filter(|_| value.is_some());
+    let (def, fixed) = match known {
+        Some(known) => (known.def, fixed_because(known)),
+        None => {
+            let def = new().ok_or("there is no such value: GET /api/v1/configuration lists all")?;
+            (def, not_here_because(&key, def).map(str::to_owned))
+        }
+    };
+    if let Some(because) = fixed {
         return Err(format!("cannot be changed here: {because}"));
     }
     let value = match value {
-        Some(value) => Some((known.def.kind.normalize)(known.def, &raw::text_to_raw(value))?),
+        Some(value) => Some((def.kind.normalize)(def, &raw::text_to_raw(value))?),
         None => None,
     };
     Ok((key, value))
@@ -236,7 +295,7 @@ fn in_one_line(found: &[Diagnostic]) -> String {
     all.join("; ")
 }
 
-/// In the order of the reference; what is not there any more comes last.
+/// In the order of the reference; what is not there any more comes last. Defaults that come and go with a listener are none.
 fn differences(before: &[Effective], after: &[Effective], changes: &ConfigChanges) -> Vec<ConfigDifference> {
     let old: BTreeMap<&Key, &Effective> = before.iter().map(|value| (&value.key, value)).collect();
     let new: BTreeSet<&Key> = after.iter().map(|value| &value.key).collect();
@@ -256,11 +315,15 @@ fn differences(before: &[Effective], after: &[Effective], changes: &ConfigChange
     // What else is in `runtime.toml` was put in force by whoever wrote it there: access rules.
     let is_known =
         |one: &Effective| matches!(one.origin, Origin::Runtime { .. }) && !changes.contains_key(&one.key.to_string());
-    let is_other =
-        |one: &&Effective| old.get(&one.key).is_none_or(|before| before.value != one.value) && !is_known(one);
+    let is_other = |one: &&Effective| {
+        let is_changed = |before: &&Effective| before.value != one.value;
+        old.get(&one.key).map_or(one.origin != Origin::Default, is_changed) && !is_known(one)
+    };
     let changed = after.iter().filter(is_other);
     let changed = changed.filter_map(|one| difference(&one.key, old.get(&one.key).copied(), Some(one)));
-    let gone = before.iter().filter(|one| !new.contains(&one.key));
+    let gone = before
+        .iter()
+        .filter(|one| !new.contains(&one.key) && one.origin != Origin::Default);
     changed
         .chain(gone.filter_map(|one| difference(&one.key, Some(one), None)))
         .collect()

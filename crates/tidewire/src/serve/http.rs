@@ -77,7 +77,7 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
     let benchmarks = Benchmarks::new(&config.data_dir, &config.benchmark, target);
     api_config.benchmarks = Some(Arc::new(benchmarks));
     api_config.certificates = Some(parts.certificates.clone());
-    api_config.configuration = Some(Arc::new(Configure::new(parts.reloader.clone())));
+    api_config.configuration = Some(Arc::new(Configure::new(parts.reloader.clone(), parts.restart.clone())));
     api_config.log = parts.log.clone();
     api_config.engine = Some(parts.engine.clone());
     api_config.devices = parts.devices.cloned();

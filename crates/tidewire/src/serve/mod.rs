@@ -212,7 +212,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
     }
     match restart.is_asked() {
         // The service does not stop.
-        true => notifier.status("starting anew, to restore a backup"),
+        true => notifier.status("starting anew"),
         false => notifier.stopping(),
     }
     tracing::info!(grace_ms = config.limits.shutdown_grace.as_millis() as u64, "stopping");

@@ -89,6 +89,10 @@ impl Reloader {
         shown.collect()
     }
 
+    pub fn started(&self) -> &Loaded {
+        &self.started
+    }
+
     pub fn listeners(&self) -> Vec<net::ListenerInfo> {
         self.net.listeners()
     }

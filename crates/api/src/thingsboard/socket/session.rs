@@ -187,7 +187,7 @@ impl Session {
         }
         let is_of_screen = self.login.as_ref().is_some_and(|(person, _)| person.screen.is_some());
         let frame = match command {
-            Command::Telemetry(_) => self.subscribe(id, command).await,
+            Command::Telemetry(_) | Command::Attributes(_) => self.subscribe(id, command).await,
             _ if is_of_screen => Err(Failure::permission()),
             _ => self.subscribe(id, command).await,
         };

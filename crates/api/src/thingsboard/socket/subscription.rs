@@ -273,7 +273,7 @@ impl Subscription {
 
     pub fn attributes(call: &Call, command: &OldCommand) -> Result<(Subscription, Frame), Failure> {
         let entity = entity_of(call, command, Verb::ReadAttributes)?;
-        let (scope, keys) = (command.scope(), command.keys());
+        let (scope, keys) = (command.scope(), call.attributes_shown(command.keys())?);
         let data = attributes(call, entity, scope, keys.as_deref())?;
         Ok((
             Subscription::Attributes { entity, scope, keys },
