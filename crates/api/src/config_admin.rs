@@ -26,7 +26,8 @@ pub trait ConfigAdmin: Send + Sync + 'static {
         tell: &dyn Fn(Vec<ConfigValue>),
     ) -> Result<Vec<ConfigDifference>, ConfigError>;
 
-    /// Ends in an orderly way and starts anew, unless the configuration on disk keeps it from starting. Does not wait for the end.
+    /// Ends in an orderly way and starts anew, unless the configuration on disk keeps it from starting, or something goes on that it would end.
+    /// Does not wait for the end.
     fn restart(&self) -> Result<(), ConfigError>;
 }
 
@@ -52,6 +53,8 @@ pub enum ConfigError {
     Rejected(Vec<(String, String)>),
     /// What is in the files cannot be used as it is, whatever is changed.
     Files { because: String },
+    /// Something goes on that a restart would end.
+    Busy { because: String },
     /// It could not be written down.
     Storage { because: String },
     /// It is written down, but not all of it is in force.
@@ -66,6 +69,7 @@ impl fmt::Display for ConfigError {
                 None => f.write_str("it cannot be used"),
             },
             ConfigError::Files { because } => write!(f, "the files of the configuration stand in the way: {because}"),
+            ConfigError::Busy { because } => f.write_str(because),
             ConfigError::Storage { because } => write!(f, "the change could not be written down: {because}"),
             ConfigError::Workers { because } => {
                 write!(f, "it is written down, but not all of it is in force: {because}")

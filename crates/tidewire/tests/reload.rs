@@ -594,6 +594,21 @@ fn listeners_are_changed_over_the_api_for_the_next_start() {
 }
 
 #[test]
+fn a_server_that_is_stopped_while_it_starts_anew_stops() {
+    let mut server = Server::start("stopped", "");
+    let token = server.login();
+    let (status, answer) = server.ask("POST", "/api/v1/restart", &token, &json!(null));
+    assert_eq!(status, 204, "{answer}");
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let end = Instant::now() + PATIENCE;
+    while server.child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < end, "{}", server.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn a_listener_is_added_and_removed_over_the_api_and_the_server_restarted() {
     let server = Server::start("added", "");
     let process = server.child.id();

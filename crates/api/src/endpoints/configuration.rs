@@ -73,7 +73,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .says(
                 "Restart the server",
                 "It ends in an orderly way, which disconnects all clients, and starts anew in the same process, with the configuration as it \
-                 is in its files. Not done when that is known to keep it from starting.",
+                 is in its files. Not done when that is known to keep it from starting, while a backup is made, or when one is to be restored.",
             )
             .fails(StatusCode::CONFLICT)
             .returns_nothing("It ends now."),
@@ -157,6 +157,7 @@ fn problem(error: ConfigError) -> Problem {
             problem
         }
         ConfigError::Files { .. } => Problem::conflict("configuration-files", "The files stand in the way", detail),
+        ConfigError::Busy { .. } => Problem::conflict("busy", "Not now", detail),
         ConfigError::Storage { .. } | ConfigError::Workers { .. } => {
             error!(error = detail, "the configuration");
             Problem::internal(detail)

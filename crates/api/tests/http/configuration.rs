@@ -1,15 +1,27 @@
 //! The configuration over the API: shown, tried, changed, refused. What a change does is in the tests of the binary.
 
-use std::sync::{Arc, Mutex};
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue};
 use serde_json::{Value, json};
 
 use crate::node::Node;
 
-#[derive(Default)]
 struct Kept {
     applied: Mutex<Vec<ConfigChanges>>,
+    begun: Barrier,
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept {
+            applied: Mutex::default(),
+            begun: Barrier::new(2),
+        }
+    }
 }
 
 fn value(key: &str, value: &str) -> ConfigValue {
@@ -64,6 +76,11 @@ impl ConfigAdmin for Kept {
         tell: &dyn Fn(Vec<ConfigValue>),
     ) -> Result<Vec<ConfigDifference>, ConfigError> {
         let planned = self.plan(changes)?;
+        if changes.contains_key("mqtt.slow") {
+            // It has begun; and it may go on.
+            self.begun.wait();
+            self.begun.wait();
+        }
         self.applied.lock().unwrap().push(changes.clone());
         tell(vec![value("mqtt.max_qos", "1")]);
         if changes.contains_key("mqtt.late") {
@@ -105,6 +122,32 @@ fn a_change_is_tried_and_made_and_told_in_the_audit_log() {
         node.all_pages("/api/v1/audit?operation=check_configuration", 10)
             .is_empty()
     );
+}
+
+#[test]
+fn a_change_is_in_the_audit_log_although_who_made_it_has_gone() {
+    let kept = Arc::new(Kept::default());
+    let admin = kept.clone();
+    let node = Node::start_with(1, |config| config.configuration = Some(admin)).with_login();
+    let body = json!({ "changes": { "mqtt.slow": "1" } }).to_string();
+    let mut stream = TcpStream::connect(node.address).unwrap();
+    write!(
+        stream,
+        "PUT /api/v1/configuration HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        node.token,
+        body.len()
+    )
+    .unwrap();
+    kept.begun.wait();
+    drop(stream);
+    // Time for the server to see that; it is not what the test waits for.
+    std::thread::sleep(Duration::from_millis(100));
+    kept.begun.wait();
+    let told = || node.all_pages("/api/v1/audit?operation=change_configuration", 10);
+    node.wait_for("the entry", || told().len() == 1);
+    assert_eq!(told()[0]["status"], 200);
+    assert_eq!(kept.applied.lock().unwrap().len(), 1);
 }
 
 #[test]

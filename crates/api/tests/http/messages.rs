@@ -146,9 +146,8 @@ fn retained_messages_are_paged_over_three_shards() {
     assert_eq!(node.get("/api/v1/retained?filter=a%23").problem(422)["field"], "filter");
 
     // Never all of them for want of a filter.
-    for target in ["/api/v1/retained", "/api/v1/retained?filter=a%23"] {
-        assert_eq!(node.delete(target).problem(422)["field"], "filter", "{target}");
-    }
+    node.delete("/api/v1/retained").problem(400);
+    assert_eq!(node.delete("/api/v1/retained?filter=a%23").problem(422)["field"], "filter");
     for (filter, deleted, left) in [
         ("plant/1/%23", 20, 40),
         ("plant/1/%23", 0, 40),

@@ -225,11 +225,6 @@ pub fn reject(data_dir: &Path, because: &str) -> Result<bool, String> {
     write(data_dir, INTENT, &intent).map(|()| true)
 }
 
-/// Whether the server has yet to start with data that has just been restored.
-pub fn is_on_trial(data_dir: &Path) -> bool {
-    matches!(intent(data_dir), Ok(Some(intent)) if intent.phase == Phase::OnTrial)
-}
-
 struct Switch<'a> {
     data_dir: &'a Path,
     intent: Intent,
@@ -694,7 +689,7 @@ mod tests {
         for _ in 0..TRIALS_MAX {
             assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()));
         }
-        assert!(is_on_trial(&path));
+        assert_eq!(intent(&path).unwrap().map(|intent| intent.phase), Some(Phase::OnTrial));
         assert!(matches!(carry_out(&path, |_| Ok(())), Ok(CarriedOut::Failed { .. })));
         assert_eq!(files(&path), old());
         fs::remove_dir_all(&path).unwrap();

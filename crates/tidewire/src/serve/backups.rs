@@ -169,6 +169,21 @@ impl Backups {
         }))
     }
 
+    /// Why the server is not to start anew just for its configuration.
+    pub fn check_restart(&self) -> Result<(), String> {
+        let state = self.lock();
+        let because = if state.running.is_some() {
+            "a backup is being made, which would end with it"
+        } else if state.preparing.is_some() {
+            "a backup is being prepared to be restored, which would end with it"
+        } else if self.prepared().is_ok() {
+            "a backup is to be restored at the next start: restart and restore, or cancel that first"
+        } else {
+            return Ok(());
+        };
+        Err(because.to_owned())
+    }
+
     /// What the next start restores, as long as it has not begun.
     fn prepared(&self) -> Result<Intent, BackupError> {
         let intent = switch::intent(&self.data_dir).map_err(files)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue};
 
+use super::backups::Backups;
 use super::reload::Reloader;
 use super::restart::Restart;
 use super::translate;
@@ -19,6 +20,7 @@ use crate::config::{self, Diagnostic, Effective, Loaded, Origin, Sources, raw, r
 
 pub struct Configure {
     reloader: Arc<Reloader>,
+    backups: Arc<Backups>,
     restart: Restart,
 }
 
@@ -30,8 +32,12 @@ struct Planned {
 }
 
 impl Configure {
-    pub fn new(reloader: Arc<Reloader>, restart: Restart) -> Configure {
-        Configure { reloader, restart }
+    pub fn new(reloader: Arc<Reloader>, backups: Arc<Backups>, restart: Restart) -> Configure {
+        Configure {
+            reloader,
+            backups,
+            restart,
+        }
     }
 
     fn check_listeners(&self, loaded: &Loaded) -> Result<(), (String, String)> {
@@ -108,6 +114,7 @@ impl ConfigAdmin for Configure {
 
     fn restart(&self) -> Result<(), ConfigError> {
         let _one_at_a_time = self.reloader.lock();
+        self.backups.check_restart().map_err(|because| ConfigError::Busy { because })?;
         let loaded = config::load(self.reloader.sources()).map_err(|found| files(in_one_line(&found)))?;
         self.reloader.check(&loaded).map_err(files)?;
         self.check_listeners(&loaded)

@@ -67,17 +67,18 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
         is_emqx_tree: config.sys.emqx_tree,
     });
     api_config.data_dir = Some(config.data_dir.clone());
-    let backups = Backups::new(
+    let backups = Arc::new(Backups::new(
         &config.data_dir,
         config.durability.reserve_bytes.0,
         parts.restart.clone(),
-    );
-    api_config.backups = Some(Arc::new(backups));
+    ));
+    api_config.backups = Some(backups.clone());
     let target = load_target(config, parts.net);
     let benchmarks = Benchmarks::new(&config.data_dir, &config.benchmark, target);
     api_config.benchmarks = Some(Arc::new(benchmarks));
     api_config.certificates = Some(parts.certificates.clone());
-    api_config.configuration = Some(Arc::new(Configure::new(parts.reloader.clone(), parts.restart.clone())));
+    let configure = Configure::new(parts.reloader.clone(), backups, parts.restart.clone());
+    api_config.configuration = Some(Arc::new(configure));
     api_config.log = parts.log.clone();
     api_config.engine = Some(parts.engine.clone());
     api_config.devices = parts.devices.cloned();

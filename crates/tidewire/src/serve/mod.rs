@@ -32,7 +32,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::backup::check_data_dir;
-use crate::backup::switch::{self, CarriedOut};
+use crate::backup::switch::CarriedOut;
 use crate::banner::{self, ListenerSummary, Style, Summary};
 use crate::config::files::chain;
 use crate::config::options::access::Anonymous;
@@ -165,13 +165,10 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
     // Meanwhile `/readyz` says that the server is starting, and how far it is.
     let taps = taps(&engine, devices.as_deref(), handle.shards());
     let notifier = Notifier::new(&NotifyEnvironment::of_process()).map_err(|e| format!("NOTIFY_SOCKET: {e}"))?;
-    // A process that has started anew is watched already.
-    let is_watched = switch::is_on_trial(&config.data_dir) || matches!(options.carried_out, CarriedOut::Failed { .. });
     let told = |percent| {
         http.reading_journal(percent);
-        if is_watched {
-            notifier.watchdog();
-        }
+        // A process that has started anew is watched already.
+        notifier.watchdog();
     };
     let kept = keep::open(config, &told);
     let started = kept.and_then(|kept| prepared.start(kept, taps).map_err(|error| chain(&error)));
@@ -207,10 +204,11 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
             _ => break,
         }
     }
+    let is_restart = restart.is_asked();
     if let Some(beside) = &options.beside {
         beside.stopping();
     }
-    match restart.is_asked() {
+    match is_restart {
         // The service does not stop.
         true => notifier.status("starting anew"),
         false => notifier.stopping(),
@@ -224,7 +222,9 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
         devices.shut_down();
     }
     tracing::info!("stopped");
-    if !restart.is_asked() {
+    // Whoever stops the server while it is about to start anew means it.
+    let is_stopped = signals.pending().any(|signal| signal != SIGHUP);
+    if !is_restart || is_stopped {
         return Ok(End::Stopped);
     }
     notifier.watchdog();

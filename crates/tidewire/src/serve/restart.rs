@@ -20,7 +20,9 @@ pub struct Restart(Arc<AtomicBool>);
 
 impl Restart {
     pub fn ask(&self) -> Result<(), String> {
-        self.0.store(true, Ordering::SeqCst);
+        if self.0.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
         signal_hook::low_level::raise(SIGTERM).map_err(|error| {
             self.0.store(false, Ordering::SeqCst);
             format!("the server cannot be told to end: {error}")

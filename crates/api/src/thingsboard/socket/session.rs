@@ -401,15 +401,21 @@ impl Session {
 
     /// What a customer watches may be another's by now. Of a tenant's administrators it is as before.
     async fn drop_what_may_not_be_seen(&mut self, writer: &mut Writer) -> io::Result<()> {
-        let is_admin = |(person, _): &(Person, String)| person.authority != Authority::CustomerUser;
-        if self.subscriptions.is_empty() || self.login.as_ref().is_none_or(is_admin) {
+        let Some((person, _)) = &self.login else { return Ok(()) };
+        let is_screen = person.screen.is_some();
+        let is_admin = person.authority != Authority::CustomerUser && !is_screen;
+        if self.subscriptions.is_empty() || is_admin {
             return Ok(());
         }
         let Ok(call) = self.call() else { return Ok(()) };
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
         let looked = in_turn(&self.app, call, move |call| {
             let mut frames = Vec::new();
-            subscriptions.retain(|id, subscription| match subscription.forget_strangers(call) {
+            let forget = match is_screen {
+                true => Subscription::forget_attributes,
+                false => Subscription::forget_strangers,
+            };
+            subscriptions.retain(|id, subscription| match forget(subscription, call) {
                 Ok(()) => true,
                 Err(problem) => {
                     frames.push(failure(*id, subscription.is_old(), &problem));

@@ -327,6 +327,14 @@ impl Subscription {
         matches!(self, Subscription::Telemetry { .. } | Subscription::Attributes { .. })
     }
 
+    /// Leaves out attributes that a screen's dashboard shows no more; an error if that is all of them.
+    pub fn forget_attributes(&mut self, call: &Call) -> Result<(), Failure> {
+        if let Subscription::Attributes { keys, .. } = self {
+            *keys = call.attributes_shown(keys.take())?;
+        }
+        Ok(())
+    }
+
     /// Leaves out what may not be seen any more; an error if that is all of it.
     pub fn forget_strangers(&mut self, call: &Call) -> Result<(), Failure> {
         match self {
