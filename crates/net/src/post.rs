@@ -60,11 +60,11 @@ impl Worker {
         }
     }
 
-    /// One letter per shard and tick. What the shard gathers while an earlier one is held back goes with the next.
+    /// One letter per shard and batch, also behind one that is held back: it says where the journal has its messages by the batch that has
+    /// just been appended.
     pub(crate) fn send_mail(&mut self) {
         for shard in (0..self.common.shards).map(ShardId) {
             if shard != self.id
-                && self.held[usize::from(shard.0)].is_empty()
                 && let Some(mail) = self.shard.take_mail(shard)
             {
                 self.send(shard, Letter::Mail(mail));

@@ -147,7 +147,10 @@ fn retained_messages_are_paged_over_three_shards() {
 
     // Never all of them for want of a filter.
     node.delete("/api/v1/retained").problem(400);
-    assert_eq!(node.delete("/api/v1/retained?filter=a%23").problem(422)["field"], "filter");
+    assert_eq!(
+        node.delete("/api/v1/retained?filter=a%23").problem(422)["field"],
+        "filter"
+    );
     for (filter, deleted, left) in [
         ("plant/1/%23", 20, 40),
         ("plant/1/%23", 0, 40),

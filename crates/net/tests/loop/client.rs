@@ -223,6 +223,10 @@ pub fn connect(client_id: &str) -> Vec<u8> {
     packet(0x10, &[&b"\x00\x04MQTT\x04\x02\x00\x00"[..], &text(client_id)].concat())
 }
 
+pub fn connect_to_stay(client_id: &str) -> Vec<u8> {
+    packet(0x10, &[&b"\x00\x04MQTT\x04\x00\x00\x00"[..], &text(client_id)].concat())
+}
+
 pub fn connect_v5(client_id: &str) -> Vec<u8> {
     packet(
         0x10,

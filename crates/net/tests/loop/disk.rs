@@ -218,8 +218,12 @@ impl Scene {
 
 /// A client with a session that stays. Returns whether there was one.
 pub fn stay(running: &Running) -> (Client, bool) {
+    stay_as(running, "away")
+}
+
+pub fn stay_as(running: &Running, client_id: &str) -> (Client, bool) {
     let mut client = Client(running.open(Transport::Tcp));
-    client.send(&packet(0x10, b"\x00\x04MQTT\x04\x00\x00\x00\x00\x04away"));
+    client.send(&connect_to_stay(client_id));
     let connack = client.read();
     (client, connack.body[0] == 1)
 }

@@ -5,9 +5,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use broker::{Shard, ShardId, Transport};
+use broker::{Now, ServerMessage, Shard, ShardId, Transport};
+use mqtt::QoS;
 
 use super::client::*;
+use super::disk::{Scene, stay_as};
 use super::server::*;
 
 /// Enough for every one of four workers to be some client's home.
@@ -270,6 +272,80 @@ fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
         "the last one comes, and comes last"
     );
     sending.join().unwrap();
+}
+
+/// A place in the journal is known from the batch that a message was recorded with, and its mail goes with that batch.
+#[test]
+fn mail_behind_mail_that_is_held_back_says_rightly_where_the_journal_has_its_messages() {
+    let scene = Scene::new();
+    let start = || {
+        let mut options = options(2);
+        options.config.crew.lodge_below = 0.0;
+        options.restart = Some(scene.restart(false));
+        options.start()
+    };
+    let running = start();
+    let away = at_home_in(1, 2);
+    let (mut client, _) = stay_as(&running, &away);
+    client.send(&subscribe(1, "kept/#", 1));
+    assert_eq!(client.read().first, 0x90);
+    client.send(&DISCONNECT);
+    assert!(read_to_close(&mut client.0).is_empty());
+
+    let online = (0..).map(|n| format!("online-{n}"));
+    let mut online = online.filter(|id| Shard::home(id, 2) == Some(ShardId(1)));
+    let mut subscriber = running.client(Transport::Tcp, &online.next().unwrap());
+    subscriber.subscribe("t");
+    let mut publisher = running.client(Transport::Tcp, &at_home_in(0, 2));
+    let (release, released) = channel::<()>();
+    let stuck = running.handle.ask(ShardId(1), move |_, _| released.recv()).unwrap();
+    let limit = Some(Duration::from_millis(500));
+    publisher.0.tcp().set_write_timeout(limit).unwrap();
+    let large = publish("t", &[7; 100_000]);
+    while publisher.0.write_all(&large).is_ok() {}
+    assert!(running.handle.counters().mail_held > 0);
+    // Each is the first of its batch.
+    for number in 0..3 {
+        let publish = move |shard: &mut Shard, now: Now| {
+            let message = ServerMessage {
+                topic: &format!("kept/{number}"),
+                payload: &[b'0' + number],
+                properties: &[],
+                qos: QoS::AtLeastOnce,
+                retain: false,
+                expiry_s: None,
+                mark: 0,
+            };
+            shard.publish_from_server(now, message)
+        };
+        assert!(running.handle.call(ShardId(0), PATIENCE, publish).unwrap());
+    }
+    drop(release);
+    stuck.wait(PATIENCE).unwrap().unwrap_err();
+    let queued = |running: &Running| {
+        let call = |shard: u16| {
+            running
+                .handle
+                .call(ShardId(shard), PATIENCE, |shard, _| shard.stats().queued_messages)
+        };
+        call(0).unwrap() + call(1).unwrap()
+    };
+    eventually("they are queued", || queued(&running) >= 3);
+    drop(publisher);
+    drop(running);
+
+    // It reads them in the journal.
+    let running = start();
+    let (mut client, was_there) = stay_as(&running, &away);
+    assert!(was_there);
+    for number in 0..3 {
+        let message = client.read();
+        let topic = format!("kept/{number}");
+        assert_eq!(&message.body[2..2 + topic.len()], topic.as_bytes());
+        assert_eq!(message.body.last(), Some(&(b'0' + number)));
+        client.send(&packet(0x40, &message.body[2 + topic.len()..4 + topic.len()]));
+    }
+    client.ping();
 }
 
 /// The mailbox of a worker that does not move fills up; the worker that wants to send stops reading, and goes on with the rest.

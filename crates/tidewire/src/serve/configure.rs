@@ -114,7 +114,9 @@ impl ConfigAdmin for Configure {
 
     fn restart(&self) -> Result<(), ConfigError> {
         let _one_at_a_time = self.reloader.lock();
-        self.backups.check_restart().map_err(|because| ConfigError::Busy { because })?;
+        self.backups
+            .check_restart()
+            .map_err(|because| ConfigError::Busy { because })?;
         let loaded = config::load(self.reloader.sources()).map_err(|found| files(in_one_line(&found)))?;
         self.reloader.check(&loaded).map_err(files)?;
         self.check_listeners(&loaded)
