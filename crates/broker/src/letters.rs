@@ -122,7 +122,7 @@ impl Shard {
                     let envelope = Envelope::Return {
                         index: group.index,
                         epoch: group.epoch,
-                        is_held: group.key.0 != 0,
+                        held_by: group.key,
                     };
                     self.mail_out[usize::from(group.shard.0)].publication(envelope, p);
                 } else {
@@ -131,7 +131,7 @@ impl Shard {
                     self.core.stats.drop_message(DropReason::NoSharedMember);
                 }
             }
-            Envelope::Return { index, epoch, is_held } => self.redispatch(now, index, epoch, p, None, is_held),
+            Envelope::Return { index, epoch, held_by } => self.redispatch(now, index, epoch, p, None, held_by),
             Envelope::Replay { session, epoch, number } => self.replayed(now, session, epoch, number, p),
             Envelope::Route { .. } | Envelope::Late { .. } | Envelope::Retain { .. } => {}
         }

@@ -59,8 +59,12 @@ pub enum Envelope {
         identifier: u32,
     },
     /// A member could not keep it: choose another.
-    /// `is_held`: the group has it in the journal.
-    Return { index: u32, epoch: u32, is_held: bool },
+    /// `held_by`: which group has it in the journal, if any.
+    Return {
+        index: u32,
+        epoch: u32,
+        held_by: GroupKey,
+    },
     /// A retained message that a session asked for.
     Replay { session: u32, epoch: u32, number: u32 },
 }
@@ -202,9 +206,10 @@ impl Mail {
                 out.extend_from_slice(&group.key.0.to_ne_bytes());
                 out.extend_from_slice(&[maximum_qos as u8, u8::from(retain_as_published)]);
             }
-            Envelope::Return { index, epoch, is_held } => {
+            Envelope::Return { index, epoch, held_by } => {
                 out.push(RETURN);
-                put_u32s(out, [index, epoch, u32::from(is_held)]);
+                put_u32s(out, [index, epoch]);
+                out.extend_from_slice(&held_by.0.to_ne_bytes());
             }
             Envelope::Replay { session, epoch, number } => {
                 out.push(REPLAY);
@@ -354,7 +359,7 @@ impl<'a> Cut<'a> {
             RETURN => Envelope::Return {
                 index: self.u32(),
                 epoch: self.u32(),
-                is_held: self.u32() == 1,
+                held_by: GroupKey(self.u64()),
             },
             REPLAY => Envelope::Replay {
                 session: self.u32(),

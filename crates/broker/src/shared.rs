@@ -18,6 +18,7 @@ use std::sync::Arc;
 use mqtt::{SharedFilter, SubscriptionOptions};
 
 use crate::deliver::Forms;
+use crate::durable::record::GroupKey;
 use crate::effect::{DropReason, Now, ShardId};
 use crate::mail::{Envelope, Letter, SessionRef};
 use crate::message::{Message, Publication};
@@ -268,7 +269,7 @@ impl Shard {
             let Some(group) = delivery.tag.group() else { continue };
             self.member_acknowledged(slot, group);
             let place = delivery.message.place();
-            let is_held = self.keep_returned(slot, delivery.seq, delivery.qos, place, group.key);
+            let held_by = self.keep_returned(slot, delivery.seq, delivery.qos, place, group.key);
             if group.shard == self.core.id {
                 self.redispatch(
                     now,
@@ -276,13 +277,13 @@ impl Shard {
                     group.epoch,
                     &delivery.message.publication(),
                     Some(delivery.message.clone()),
-                    is_held,
+                    held_by,
                 );
             } else {
                 let envelope = Envelope::Return {
                     index: group.index,
                     epoch: group.epoch,
-                    is_held,
+                    held_by,
                 };
                 self.mail_out[usize::from(group.shard.0)].publication(envelope, &delivery.message.publication());
             }
@@ -300,9 +301,11 @@ impl Shard {
         epoch: u32,
         p: &Publication<'_>,
         message: Option<Arc<Message>>,
-        is_held: bool,
+        held_by: GroupKey,
     ) {
-        if self.groups.get_live(index, epoch).is_some() {
+        if let Some(group) = self.groups.get_live(index, epoch) {
+            // A group that has become durable anew since is another one in the journal.
+            let is_held = held_by.0 != 0 && held_by == group.key;
             let mut forms = message.map_or_else(Forms::default, Forms::of);
             self.dispatch_again(now, index, p, &mut forms, is_held);
         } else {

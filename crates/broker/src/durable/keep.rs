@@ -402,11 +402,12 @@ impl Shard {
         self.mind_durable(&filter, is_durable);
     }
 
-    /// A session gives a message back to its group. True if the journal has it as the group's from now on.
-    pub(crate) fn keep_returned(&mut self, slot: u32, seq: Seq, qos: QoS, place: Place, group: GroupKey) -> bool {
+    /// A session gives a message back to its group. Returns of which the journal has it from now on.
+    pub(crate) fn keep_returned(&mut self, slot: u32, seq: Seq, qos: QoS, place: Place, group: GroupKey) -> GroupKey {
         let Some(session) = self.core.durable_key(slot).filter(|_| group.0 != 0) else {
             self.core.keep_settled(slot, seq, false);
-            return self.core.is_lent(slot, qos, group) && !place.is_none();
+            let is_lent = self.core.is_lent(slot, qos, group) && !place.is_none();
+            return if is_lent { group } else { GroupKey::default() };
         };
         self.core.record_of(place, |message| Record::Returned {
             session,
@@ -414,7 +415,7 @@ impl Shard {
             group,
             message,
         });
-        true
+        group
     }
 
     /// A member of this shard was given a message that its group has in the journal. If the member is not durable, nobody has it

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use mqtt::QoS;
 
 use crate::durable::entry_list::{EntryList, Item};
-use crate::durable::record::GroupKey;
 use crate::effect::Now;
 use crate::mail::Letter;
 use crate::message::Place;
@@ -69,8 +68,7 @@ impl Shard {
             let Some(group) = tag.group() else { continue };
             self.member_acknowledged(slot, group);
             let message = entry.message();
-            let is_held = self.keep_returned(slot, entry.seq(), entry.qos(), Place::at(message), group.key);
-            let held_by = if is_held { group.key } else { GroupKey::default() };
+            let held_by = self.keep_returned(slot, entry.seq(), entry.qos(), Place::at(message), group.key);
             by_group
                 .entry((group.shard.0, group.index, group.epoch))
                 .or_default()

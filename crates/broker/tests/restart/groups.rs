@@ -1,0 +1,225 @@
+//! What a durable group holds, gives out and takes back, and what of that is there after a crash.
+
+use tidewire_broker::durable::recovery::Recovered;
+use tidewire_broker::*;
+
+use crate::NOW;
+use crate::node::Node;
+
+fn held(recovered: &Recovered) -> usize {
+    recovered.groups.iter().map(|group| group.messages.len()).sum()
+}
+
+#[test]
+fn what_a_group_gives_to_a_member_that_is_to_end_with_its_connection_is_there_after_a_crash() {
+    let mut node = Node::new("lent", ShardConfig::default());
+    let away = node.connect("away", true, 1000);
+    node.join(away);
+    node.shard.closed(NOW, away, CloseCause::Network);
+    let member = node.connect("member", true, 1000);
+    node.join(member);
+    let publisher = node.connect("publisher", true, 0);
+    node.end_tick();
+    node.publish(publisher, 1);
+    node.connect("member", false, 0);
+    node.end_tick();
+    let recovered = node.recovered_after_a_crash();
+    let held = held(&recovered);
+    // The member's session ends when the node starts, and gives back what it has.
+    let given = recovered.sessions.iter().filter(|session| session.terms.expiry_s == 0);
+    let given: usize = given.map(|session| session.entries.len()).sum();
+    assert_eq!(
+        (held, given),
+        (0, 1),
+        "the publisher has its PUBACK, and nobody else has the message"
+    );
+}
+
+/// One message is in flight to a member that leaves, two wait; the session keeps their positions only. Then another member comes.
+/// Returns how many messages the group and the other member have after a crash.
+fn left_behind(name: &str, is_read: bool) -> (usize, usize) {
+    let config = ShardConfig {
+        inflight_max: 1,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new(name, config);
+    let first = node.connect("first", true, 1000);
+    node.join(first);
+    let publisher = node.connect("publisher", true, 0);
+    (1..=3).for_each(|id| node.publish(publisher, id));
+    node.shard.closed(NOW, first, CloseCause::Network);
+    node.end_tick();
+    let other = node.connect("other", true, 1000);
+    node.join(other);
+    while is_read && node.read() {
+        node.end_tick();
+    }
+    node.end_tick();
+    let recovered = node.recovered_after_a_crash();
+    let held = held(&recovered);
+    let entries = |name: &str| {
+        let sessions = recovered.sessions.iter().filter(|session| &*session.client_id == name);
+        sessions.map(|session| session.entries.len()).sum::<usize>()
+    };
+    assert_eq!(entries("first"), 0);
+    (held, entries("other"))
+}
+
+#[test]
+fn what_a_member_has_in_the_journal_only_goes_to_the_member_that_comes() {
+    assert_eq!(left_behind("comes", true), (0, 3));
+}
+
+#[test]
+fn what_a_member_gives_back_is_the_groups_before_it_has_been_read() {
+    assert_eq!(left_behind("unread", false), (3, 0));
+}
+
+/// Nine messages wait for a group whose member is away, in a queue with a window of two.
+fn long_queue(name: &str) -> (Node, ConnSlot) {
+    let config = ShardConfig {
+        group_window: 2,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new(name, config);
+    let member = node.connect("member", true, 1000);
+    node.join(member);
+    node.shard.closed(NOW, member, CloseCause::Network);
+    let publisher = node.connect("publisher", true, 0);
+    for id in 1..=9 {
+        node.publish(publisher, id);
+        node.end_tick();
+    }
+    (node, publisher)
+}
+
+#[test]
+fn the_queue_of_a_group_is_in_the_journal_but_for_the_newest_few() {
+    let (mut node, _) = long_queue("held");
+    let views = node.shard.shared_groups(1);
+    let bytes_of_one = views[0].queued_bytes / 3;
+    assert_eq!((views[0].queued, views[0].queued_bytes), (9, 3 * bytes_of_one));
+    assert!(bytes_of_one > 0);
+    let stats = node.shard.stats();
+    assert_eq!(
+        (stats.queued_messages, stats.queued_bytes),
+        (9, 3 * bytes_of_one as u64)
+    );
+    assert_eq!(node.asked_for(), 0, "nobody is there to get it");
+    let recovered = node.recovered_after_a_crash();
+    assert_eq!(recovered.groups[0].messages.len(), 9);
+}
+
+#[test]
+fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_behind_it() {
+    let (mut node, publisher) = long_queue("parts");
+    let member = node.connect("member", false, 1000);
+    let mut left = Vec::new();
+    for step in 0.. {
+        let queued = node.shard.shared_groups(1)[0].queued;
+        left.push(queued);
+        if queued == 0 {
+            break;
+        }
+        if step == 1 {
+            node.publish(publisher, 10);
+            assert_eq!(
+                node.shard.shared_groups(1)[0].queued,
+                queued + 1,
+                "not to the member yet"
+            );
+        }
+        node.read();
+        node.shard.run_timers(NOW);
+        node.end_tick();
+    }
+    // What has been read, and then what is in memory.
+    assert!(left.windows(2).all(|pair| pair[0] <= pair[1] + 2 + 2), "{left:?}");
+    let sent = node.sent(member);
+    assert_eq!(sent, (1..=10).collect::<Vec<_>>());
+    assert_eq!(node.shard.stats().queued_messages, 0);
+}
+
+#[test]
+fn what_a_group_has_left_when_its_member_goes_waits_for_it_in_order() {
+    let (mut node, _) = long_queue("goes");
+    let member = node.connect("member", false, 1000);
+    node.read();
+    assert_eq!(node.sent(member), [1, 2]);
+    // The next two are being read.
+    node.shard.closed(NOW, member, CloseCause::Network);
+    node.read();
+    node.end_tick();
+    assert_eq!(node.shard.shared_groups(1)[0].queued, 7);
+    let member = node.connect("member", false, 1000);
+    while node.read() || node.shard.shared_groups(1)[0].queued > 0 {
+        node.shard.run_timers(NOW);
+        node.end_tick();
+    }
+    assert_eq!(node.sent(member), (1..=9).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_member_that_is_away_gives_back_what_it_has_in_parts() {
+    let config = ShardConfig {
+        inflight_max: 1,
+        group_window: 1,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new("gives", config);
+    let first = node.connect("first", true, 1000);
+    node.join(first);
+    let publisher = node.connect("publisher", true, 0);
+    (1..=20).for_each(|id| node.publish(publisher, id));
+    node.shard.closed(NOW, first, CloseCause::Network);
+    node.end_tick();
+    let other = node.connect("other", true, 1000);
+    node.join(other);
+    assert_eq!(
+        node.shard.shared_groups(1)[0].queued,
+        8,
+        "of a member's queue in one tick"
+    );
+    while node.read() || node.shard.next_deadline() == Some(0) {
+        node.shard.run_timers(NOW);
+        node.end_tick();
+    }
+    assert_eq!(node.sent(other), [1]);
+    let recovered = node.recovered_after_a_crash();
+    assert!(recovered.groups[0].messages.is_empty());
+    let entries = |name: &str| {
+        let session = recovered
+            .sessions
+            .iter()
+            .find(|session| &*session.client_id == name)
+            .unwrap();
+        session.entries.iter().map(|entry| entry.message()).collect::<Vec<_>>()
+    };
+    assert!(entries("first").is_empty());
+    assert_eq!(entries("other").len(), 20);
+    assert!(
+        entries("other").is_sorted(),
+        "in the order in which they were published"
+    );
+}
+
+/// The group that a session gives back to is another one in the journal than that which it was given the message by.
+#[test]
+fn a_message_that_a_group_gave_before_it_became_durable_anew_is_there_after_a_crash() {
+    let mut node = Node::new("anew", ShardConfig::default());
+    let member = node.connect("member", true, 1000);
+    node.join(member);
+    let publisher = node.connect("publisher", true, 0);
+    node.publish(publisher, 1);
+    let passing = node.connect("passing", true, 0);
+    node.join(passing);
+    node.end_tick();
+    node.leave(member);
+    node.join(member);
+    node.end_tick();
+    node.shard.closed(NOW, member, CloseCause::Network);
+    node.end_tick();
+    let recovered = node.recovered_after_a_crash();
+    let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
+    assert_eq!((held(&recovered), entries), (1, 0), "the publisher has its PUBACK");
+}
