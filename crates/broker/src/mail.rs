@@ -60,11 +60,7 @@ pub enum Envelope {
     },
     /// A member could not keep it: choose another.
     /// `held_by`: which group has it in the journal, if any.
-    Return {
-        index: u32,
-        epoch: u32,
-        held_by: GroupKey,
-    },
+    Return { index: u32, epoch: u32, held_by: GroupKey },
     /// A retained message that a session asked for.
     Replay { session: u32, epoch: u32, number: u32 },
 }

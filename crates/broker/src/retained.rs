@@ -191,19 +191,15 @@ impl<V> Retained<V> {
         self.scan_with(&ScanFilter::new(filter), cursor, now_ms, budget, steps, visit)
     }
 
-    /// Visits everything, in the order of topics; else as [`Retained::scan`].
+    /// Visits everything, in the order of topics, until that says that it is enough; else as [`Retained::scan`].
     pub fn scan_every(
         &self,
         cursor: Option<ScanCursor>,
         now_ms: u64,
         budget: ScanBudget,
-        mut visit: impl FnMut(&str, &V),
+        visit: impl FnMut(&str, &V) -> bool,
     ) -> Option<ScanCursor> {
-        let go_on = |topic: &str, value: &V| {
-            visit(topic, value);
-            true
-        };
-        self.scan_with(&ScanFilter::every(), cursor, now_ms, budget, &mut 0, go_on)
+        self.scan_with(&ScanFilter::every(), cursor, now_ms, budget, &mut 0, visit)
     }
 
     fn scan_with(

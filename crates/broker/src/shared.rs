@@ -153,18 +153,31 @@ impl Shard {
         if let Some(at) = group.position(session) {
             group.remove(at);
         }
-        let is_empty = group.members.is_empty();
         self.keep_group(index);
-        if is_empty {
-            self.unindex(filter, GROUP_KEY | index);
-            if let Some(group) = self.groups.remove(index) {
-                let stats = &mut self.core.stats;
-                stats.drops[DropReason::NoSharedMember as usize] += group.queue.len() as u64;
-                stats.queued_messages -= group.queue.len() as u64;
-                stats.queued_bytes -= group.queue.bytes() as u64;
-            }
-            self.core.stats.shared_groups = self.groups.len() as u64;
+        self.end_if_empty(index);
+    }
+
+    /// Of groups whose last member left right before a crash: that they ended was not kept.
+    pub(crate) fn end_empty_groups(&mut self) {
+        for index in 0..self.groups.slots() as u32 {
+            self.keep_group(index);
+            self.end_if_empty(index);
         }
+    }
+
+    fn end_if_empty(&mut self, index: u32) {
+        let Some(group) = self.groups.get_mut(index).filter(|group| group.members.is_empty()) else {
+            return;
+        };
+        let filter = group.filter.clone();
+        self.unindex(&filter, GROUP_KEY | index);
+        if let Some(group) = self.groups.remove(index) {
+            let stats = &mut self.core.stats;
+            stats.drops[DropReason::NoSharedMember as usize] += group.queue.len() as u64;
+            stats.queued_messages -= group.queue.len() as u64;
+            stats.queued_bytes -= group.queue.bytes() as u64;
+        }
+        self.core.stats.shared_groups = self.groups.len() as u64;
     }
 
     pub(crate) fn set_member_state(

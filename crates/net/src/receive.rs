@@ -25,6 +25,10 @@ pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// Read from one connection in one tick.
 const READ_BUDGET_BYTES: usize = 4 * READ_BYTES;
 
+/// Recorded from several connections before that is appended, and before it is looked whether the journal keeps up: one batch of all that
+/// thousands have sent meanwhile would be as large.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// What one TLS record can hold.
 const PLAIN_BYTES: usize = 16 * 1024;
 
@@ -74,13 +78,22 @@ impl Worker {
                 plain: Vec::new(),
             },
         );
-        for slot in listed.drain(..) {
+        let mut turns = listed.drain(..);
+        for slot in turns.by_ref() {
             if let Some(connection) = self.slots.get_mut(slot) {
                 connection.is_in_ready_list = false;
                 self.read_connection(slot, &mut buffers);
             }
+            if self.shard.batch_bytes() > BATCH_BYTES_MAX {
+                self.flush_all();
+                if self.held_letters > 0 || self.is_journal_behind() {
+                    break;
+                }
+            }
         }
         self.buffers = buffers;
+        // Who has had no turn comes first in the next tick.
+        let mut listed: Vec<u32> = turns.collect();
         listed.append(&mut self.ready_list);
         self.ready_list = listed;
     }

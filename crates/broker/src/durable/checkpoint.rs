@@ -169,7 +169,9 @@ impl Shard {
         }
         let before = self.batch_bytes();
         let limit = before + STEP_BYTES;
-        while self.batch_bytes() < limit && !matches!(walk.at, At::End) {
+        let mut steps = 0;
+        while self.batch_bytes() < limit && steps < SLOTS && !matches!(walk.at, At::End) {
+            steps += 1;
             if self.must_wait_for_moves(&mut walk) {
                 break;
             }
@@ -194,11 +196,9 @@ impl Shard {
         })
     }
 
-    fn batch_bytes(&self) -> usize {
-        self.core
-            .ledger
-            .as_ref()
-            .map_or(usize::MAX, |ledger| ledger.batch.len())
+    /// What has been recorded and not been appended.
+    pub fn batch_bytes(&self) -> usize {
+        self.core.ledger.as_ref().map_or(0, |ledger| ledger.batch.len())
     }
 
     /// Writes one group, a few retained messages, one session or a part of its queue; what comes next.
@@ -319,6 +319,8 @@ impl Shard {
                 expires_unix_ms,
                 topic,
             });
+            // Messages that are moved may be large.
+            ledger.batch.len() < STEP_BYTES
         };
         self.retained.scan_every(cursor, now.monotonic_ms, SCAN, each)
     }

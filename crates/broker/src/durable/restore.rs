@@ -87,6 +87,7 @@ pub fn restore(
     lost += restore_retained(now, shards, &retained, read);
     lost += restore_delayed(now, shards, &recovered.delayed, read);
     exchange_mail(now, shards, append);
+    shards.iter_mut().for_each(Shard::end_empty_groups);
     lost += route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
     result.damaged += lost;
     shards[0].core.stats.drops[DropReason::Damaged as usize] += lost;

@@ -325,6 +325,28 @@ fn an_expired_retained_message_is_not_looked_for() {
     assert_eq!(restored, Restored::default());
 }
 
+#[test]
+fn a_group_whose_last_member_left_before_a_crash_ends_at_the_start() {
+    let group = Record::Group {
+        group: GroupKey(70),
+        share_name: "g",
+        filter: "t",
+    };
+    let mut held = Vec::new();
+    Target {
+        to: Recipient::Group(GroupKey(70)),
+        seq: 0,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        group: None,
+        identifiers: Vec::new(),
+    }
+    .put(&mut held);
+    let (shard, ..) = started(&journal(&[group, message(QoS::AtLeastOnce, 0, &held)]));
+    assert!(shard.shared_groups(9).is_empty());
+    assert_eq!(shard.stats().queued_messages, 0);
+}
+
 /// Starts a node of so many shards from its log, of which only the first batches that it writes thereby are kept. Returns how many topics
 /// are retained then.
 fn start(directory: &Path, shards: u16, kept_batches: usize) -> u64 {

@@ -7,9 +7,9 @@
 //! member's shard has recorded. Therefore records about a message count more than the snapshot does: what was given back stays,
 //! what was taken stays away, and of messages that were published after the group was met the snapshot says nothing new.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use super::order::{self, InOrder};
+use super::order::{self, InOrder, InRuns};
 use super::recovered::RecoveredGroup;
 use crate::durable::record::{GroupKey, NotARecord, Position};
 
@@ -30,9 +30,9 @@ struct Group {
 
 #[derive(Default)]
 struct Holding {
-    held: VecDeque<Held>,
+    held: InRuns<Held>,
     /// Of those from before the group was met: what members have, or had.
-    taken: VecDeque<Held>,
+    taken: InRuns<Held>,
 }
 
 /// The position of a message, doubled; odd once it has left.
@@ -60,7 +60,7 @@ impl Groups {
     pub fn hold(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
         let message = Held::new(message)?;
         let (holding, _) = self.holding(key);
-        order::put(&mut holding.held, message);
+        holding.held.put(message);
         Ok(())
     }
 
@@ -73,17 +73,18 @@ impl Groups {
         let Some(group) = self.known.get_mut(&key) else {
             return Ok(());
         };
+        let (list, taken) = (group.holding.held.whole(), group.holding.taken.whole());
         let mut earlier = Vec::new();
         for message in messages {
             let message = message?;
             let held = Held::new(message)?;
-            if message < group.since && order::find(&mut group.holding.taken, held.order()).is_none() {
-                earlier.extend(order::try_put(&mut group.holding.held, held));
+            if message < group.since && order::find(taken, held.order()).is_none() {
+                earlier.extend(order::try_put(list, held));
             }
         }
         earlier.sort_unstable_by_key(Held::order);
         earlier.dedup_by_key(|held| held.0);
-        order::insert_all(&mut group.holding.held, earlier);
+        order::insert_all(list, earlier);
         Ok(())
     }
 
@@ -91,8 +92,8 @@ impl Groups {
     pub fn give_back(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
         let message = Held::new(message)?;
         let (holding, _) = self.holding(key);
-        order::remove(&mut holding.taken, message.order());
-        order::put(&mut holding.held, message);
+        holding.taken.remove(message.order());
+        holding.held.put(message);
         Ok(())
     }
 
@@ -100,9 +101,9 @@ impl Groups {
     pub fn take(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
         let held = Held::new(message)?;
         let (holding, since) = self.holding(key);
-        order::remove(&mut holding.held, held.order());
+        holding.held.remove(held.order());
         if since.is_none_or(|since| message < since) {
-            order::put(&mut holding.taken, held);
+            holding.taken.put(held);
         }
         Ok(())
     }
@@ -116,7 +117,7 @@ impl Groups {
 
     pub fn into_list(self) -> Vec<RecoveredGroup> {
         let list = self.known.into_iter().map(|(key, mut group)| {
-            let held = &mut group.holding.held;
+            let held = group.holding.held.whole();
             order::tidy(held);
             RecoveredGroup {
                 key,

@@ -91,6 +91,46 @@ pub(super) fn tidy<T: InOrder>(list: &mut VecDeque<T>) {
     }
 }
 
+/// A list in order that much is put into the middle of, in runs that ascend: what has come of a run stands apart until the next begins.
+pub(super) struct InRuns<T> {
+    list: VecDeque<T>,
+    run: VecDeque<T>,
+}
+
+impl<T> Default for InRuns<T> {
+    fn default() -> Self {
+        InRuns {
+            list: VecDeque::new(),
+            run: VecDeque::new(),
+        }
+    }
+}
+
+impl<T: InOrder> InRuns<T> {
+    /// Adds an item, or replaces the one in its place.
+    pub fn put(&mut self, item: T) {
+        if let Ok(at) = self.run.binary_search_by_key(&item.order(), T::order) {
+            self.run[at] = item;
+        } else if let Some(item) = try_put(&mut self.list, item)
+            && let Some(item) = try_put(&mut self.run, item)
+        {
+            self.whole();
+            push(&mut self.run, item);
+        }
+    }
+
+    /// Takes an item out; false if it is not there.
+    pub fn remove(&mut self, order: u64) -> bool {
+        remove(&mut self.run, order) || remove(&mut self.list, order)
+    }
+
+    pub fn whole(&mut self) -> &mut VecDeque<T> {
+        let run = std::mem::take(&mut self.run);
+        insert_all(&mut self.list, run.into_iter().filter(|item| !item.is_gone()).collect());
+        &mut self.list
+    }
+}
+
 const FIRST: usize = 4;
 
 /// Grows by half, not to twice as much: a short list for each of a million sessions is most of what recovery needs.

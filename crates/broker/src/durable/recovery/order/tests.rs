@@ -37,6 +37,26 @@ fn assert_same(list: &VecDeque<Item>, map: &BTreeMap<u64, u32>) {
 
 proptest! {
     #[test]
+    fn a_list_in_runs_does_what_a_map_does(steps in prop::collection::vec((0..8u8, 0..40u64, any::<u32>()), 0..200)) {
+        let (mut list, mut map) = (InRuns::default(), BTreeMap::new());
+        for (action, order, what) in steps {
+            match action {
+                0 => prop_assert_eq!(list.remove(order), map.remove(&order).is_some()),
+                1 => assert_same(list.whole(), &map),
+                2 => for order in order..40 {
+                    list.put(Item(order, what, false));
+                    map.insert(order, what);
+                },
+                _ => {
+                    list.put(Item(order, what, false));
+                    map.insert(order, what);
+                }
+            }
+        }
+        assert_same(list.whole(), &map);
+    }
+
+    #[test]
     fn a_list_does_what_a_map_does(steps in prop::collection::vec((0..4u8, 0..40u64, any::<u32>()), 0..200)) {
         let (mut list, mut map) = (VecDeque::new(), BTreeMap::new());
         for (action, order, what) in steps {
@@ -75,4 +95,17 @@ fn marks_do_not_let_a_list_grow() {
         }
     }
     assert!(list.capacity() < 500, "{}", list.capacity());
+}
+
+/// What members give back comes in order, and all that is newer stays where it is meanwhile.
+#[test]
+fn a_long_run_into_the_middle_is_moved_once() {
+    const LONG: u64 = 200_000;
+    let mut list = InRuns::default();
+    (0..LONG).for_each(|order| list.put(Item(2 * LONG + order, 0, false)));
+    let began = std::time::Instant::now();
+    (0..LONG).for_each(|order| list.put(Item(order, 0, false)));
+    assert_eq!(list.whole().len() as u64, 2 * LONG);
+    // Moving the newer ones each time takes minutes.
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
 }
