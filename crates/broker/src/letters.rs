@@ -7,7 +7,9 @@ use crate::effect::{DropReason, Now};
 use crate::lifecycle::granted;
 use crate::mail::{Envelope, Letter, SessionRef};
 use crate::message::Publication;
+use crate::outgoing::GroupRef;
 use crate::shard::Shard;
+use crate::shared::GivenBack;
 
 impl Shard {
     pub(crate) fn letter(&mut self, now: Now, letter: Letter) {
@@ -49,6 +51,7 @@ impl Shard {
                 epoch,
                 given_back,
             } => self.take_back(now, index, epoch, &given_back),
+            Letter::Full { index, epoch, member } => self.member_is_full(now, index, epoch, member),
             Letter::Acknowledged { index, epoch, member } => self.count_acknowledged(index, epoch, member),
             Letter::ReplayRequest {
                 session,
@@ -75,6 +78,29 @@ impl Shard {
         self.mail_out[usize::from(member.shard.0)].letter(Letter::Joined { session, epoch, ticket });
     }
 
+    /// A member has no space for what its group has sent it: it goes before all else that the group has, because it is older.
+    fn send_back(&mut self, session: u32, epoch: u32, group: GroupRef, p: &Publication<'_>) {
+        let member = SessionRef {
+            shard: self.core.id,
+            session,
+            epoch,
+        };
+        if self.core.config.counts_inflight() {
+            self.member_done(member, group);
+        }
+        let mail = &mut self.mail_out[usize::from(group.shard.0)];
+        let (index, epoch, held_by) = (group.index, group.epoch, group.key);
+        mail.letter(Letter::Full { index, epoch, member });
+        match p.place.position().filter(|_| held_by.0 != 0) {
+            Some(message) => mail.letter(Letter::TakeBack {
+                index,
+                epoch,
+                given_back: vec![GivenBack { message, held_by }],
+            }),
+            None => mail.publication(Envelope::Return { index, epoch, held_by }, p),
+        }
+    }
+
     /// Publications of the mail that are for one session or one group.
     pub(crate) fn shared_publication(&mut self, now: Now, envelope: Envelope, p: &Publication<'_>) {
         match envelope {
@@ -88,7 +114,10 @@ impl Shard {
             } => {
                 let is_online = self.core.live_session(session, epoch).map(|s| s.conn.is_some());
                 let is_kept = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
-                if is_online == Some(true) {
+                let has_space = !is_kept || is_online.is_some() && self.core.has_space(session, p.kept_bytes());
+                if is_online == Some(true) && !has_space {
+                    self.send_back(session, epoch, group, p);
+                } else if is_online == Some(true) {
                     let mut forms = Forms::default();
                     let is_lent = self.core.is_lent(session, granted(p.qos, maximum_qos), group.key);
                     if !self.core.link(session).is_durable && is_kept && !is_lent {

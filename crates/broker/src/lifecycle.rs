@@ -368,6 +368,7 @@ impl Shard {
             Timer::Retry { session, connects } => self.retry_due(now, session, connects),
             Timer::Quota { conn, epoch } => self.quota_due(now, ConnSlot(conn), epoch),
             Timer::RetainedExpiry => self.retained_expiry_due(now),
+            Timer::Space { index, epoch } => self.look_for_space(now, index, epoch),
         }
     }
 

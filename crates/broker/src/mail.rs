@@ -98,6 +98,8 @@ pub enum Letter {
         epoch: u32,
         given_back: Vec<GivenBack>,
     },
+    /// A member had no space for a message, which has come back.
+    Full { index: u32, epoch: u32, member: SessionRef },
     /// A member is done with a message (only asked for where the strategy counts).
     Acknowledged { index: u32, epoch: u32, member: SessionRef },
     /// Send retained messages that match, from the cursor on.

@@ -26,6 +26,8 @@ pub enum Timer {
     Quota { conn: u32, epoch: u32 },
     /// Remove retained messages that expired.
     RetainedExpiry,
+    /// Members of a group may have space again.
+    Space { index: u32, epoch: u32 },
 }
 
 impl Core {

@@ -173,6 +173,14 @@ impl Core {
         }
     }
 
+    /// Whether a message could go into a session's queue without another's having to go.
+    pub fn has_space(&self, slot: u32, bytes: usize) -> bool {
+        let out = &self.session(slot).outgoing;
+        let is_full =
+            out.queued() >= self.config.queued_messages_max || out.queued_bytes + bytes > self.config.queued_bytes_max;
+        !is_full || out.queued() == 0
+    }
+
     /// Puts a message into a session's queue, within its limits.
     pub fn enqueue(&mut self, now: Now, slot: u32, mut delivery: Delivery, terms: Terms<'_>) -> Delivered {
         let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);

@@ -30,10 +30,11 @@ enum Given {
 impl Shard {
     /// Gives a message that has just been published to one member of a group.
     pub(crate) fn dispatch(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
-        match self.comes_behind(now, index, p) {
-            true => self.keep_in_group(now, index, p, forms, false),
-            false => self.give(now, index, p, forms, false),
-        };
+        if !self.comes_behind(now, index, p) {
+            self.give(now, index, p, forms, false, false);
+        } else if self.make_room_in_group(now, index, p.kept_bytes()) {
+            self.keep_in_group(now, index, p, forms, false);
+        }
     }
 
     /// Whether a message that has just been published has to wait because the group is giving out what came before it.
@@ -64,7 +65,7 @@ impl Shard {
             .groups
             .get_mut(index)
             .map_or(GroupKey::default(), |group| group.key);
-        match self.give(now, index, p, forms, is_held) {
+        match self.give(now, index, p, forms, is_held, true) {
             Given::Here if is_held => self.keep_given(now, key, p, forms),
             Given::ToNobody if is_held => self.keep_dropped(key, p.place),
             _ => {
@@ -74,7 +75,16 @@ impl Shard {
         }
     }
 
-    fn give(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms, is_held: bool) -> Given {
+    /// `is_again`: it has been given to the group before.
+    fn give(
+        &mut self,
+        now: Now,
+        index: u32,
+        p: &Publication<'_>,
+        forms: &mut Forms,
+        is_held: bool,
+        is_again: bool,
+    ) -> Given {
         if p.is_expired(now) {
             self.core.stats.drop_message(DropReason::Expired);
             return Given::ToNobody;
@@ -90,6 +100,9 @@ impl Shard {
         let mut choice = None;
         for at in group.candidates(first) {
             let member = group.members[at];
+            if !may_have_space(&self.core, now, member, p.qos, p.kept_bytes()) {
+                continue;
+            }
             choice = choice.or(Some(at));
             // A member of this shard that could not take it now is passed over as long as there is another.
             if member.session.shard != self.core.id || has_room(&self.core, member, p.qos) {
@@ -99,8 +112,24 @@ impl Shard {
         }
         match choice {
             Some(at) => self.dispatch_to(now, index, at, p, forms, is_held),
-            None => self.keep_in_group(now, index, p, forms, is_held),
+            // What the group has had before is not measured again.
+            None if !is_again && !self.make_room_in_group(now, index, p.kept_bytes()) => Given::ToNobody,
+            None => {
+                let given = self.keep_in_group(now, index, p, forms, is_held);
+                self.wait_for_space(now, index);
+                given
+            }
         }
+    }
+
+    /// Whether a member that is connected could take a message of the group, as far as that is known.
+    pub(super) fn has_taker(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+        let core = &self.core;
+        let Some(group) = self.groups.get(index) else {
+            return false;
+        };
+        let mut candidates = group.candidates(group.next).map(|at| group.members[at]);
+        candidates.any(|member| may_have_space(core, now, member, QoS::AtLeastOnce, bytes))
     }
 
     fn dispatch_to(
@@ -228,9 +257,6 @@ impl Shard {
             self.core.stats.drop_message(DropReason::NoSharedMember);
             return Given::ToNobody;
         }
-        if !self.make_room_in_group(now, index, p.kept_bytes()) {
-            return Given::ToNobody;
-        }
         if self.must_note(is_held) {
             self.core.note_group(key);
         }
@@ -243,8 +269,11 @@ impl Shard {
         self.core.stats.queued_bytes += message.kept_bytes() as u64;
         if let Some(group) = self.groups.get_mut(index) {
             group.queue.push(message);
+            group.queue.published += 1;
             let window = self.core.config.group_window;
-            if group.queue.warm_len() >= 2 * window {
+            let is_long = group.queue.warm_len() >= 2 * window;
+            // What is about to be given out is not let go of just before.
+            if is_long && (!group.queue.is_all_warm() || !self.has_taker(now, index, 0)) {
                 self.cool_group(index, window);
             }
         }
@@ -255,8 +284,14 @@ impl Shard {
     fn make_room_in_group(&mut self, now: Now, index: u32, bytes: usize) -> bool {
         let config = self.core.config.clone();
         while let Some(group) = self.groups.get_mut(index) {
-            let is_full = group.queue.len() >= config.queued_messages_max;
-            if !is_full && group.queue.bytes() + bytes <= config.queued_bytes_max {
+            let (is_full, is_all_warm) = (
+                group.queue.new_len() >= config.queued_messages_max,
+                group.queue.is_all_warm(),
+            );
+            let has_bytes = group.queue.bytes() + bytes <= config.queued_bytes_max;
+            // As long as members take it, it becomes shorter with the next tick.
+            let is_full = is_full && !(is_all_warm && has_bytes && self.has_taker(now, index, bytes));
+            if !is_full && has_bytes {
                 return true;
             }
             if !is_full && self.cool_group(index, 0) {
@@ -267,7 +302,7 @@ impl Shard {
             };
             let is_expired = group.queue.is_oldest_expired(now);
             let is_any = if is_full {
-                !group.queue.is_empty()
+                group.queue.new_len() > 0
             } else {
                 group.queue.warm_len() > 0
             };
@@ -281,20 +316,10 @@ impl Shard {
                 return false;
             }
             // What is in the journal only takes no bytes.
-            let is_warm = !is_full || !group.queue.has_cold();
+            let is_warm = !is_full || is_all_warm;
             self.drop_oldest_of_group(index, is_warm);
         }
         false
-    }
-
-    /// So that a group has no more than it may after its members have given something back.
-    pub(super) fn shorten_group(&mut self, index: u32) {
-        let max = self.core.config.queued_messages_max;
-        while let Some(group) = self.groups.get_mut(index).filter(|group| group.queue.len() > max) {
-            let is_warm = !group.queue.has_cold();
-            self.core.stats.drop_message(DropReason::QueueFullByCount);
-            self.drop_oldest_of_group(index, is_warm);
-        }
     }
 
     fn drop_oldest_of_group(&mut self, index: u32, is_warm: bool) {
@@ -328,6 +353,15 @@ impl Shard {
         self.core.stats.queued_messages -= 1;
         self.core.stats.queued_bytes -= message.kept_bytes() as u64;
         Some(message)
+    }
+}
+
+/// Whether a message could go to a member without another's having to go, as far as that is known here.
+fn may_have_space(core: &Core, now: Now, member: Member, qos: QoS, bytes: usize) -> bool {
+    let is_queued = granted(qos, member.options.maximum_qos) != QoS::AtMostOnce;
+    match member.session.shard == core.id {
+        true => !is_queued || core.has_space(member.session.session, bytes),
+        false => member.full_until_ms <= now.monotonic_ms,
     }
 }
 

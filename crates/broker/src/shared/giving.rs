@@ -9,12 +9,17 @@ use crate::durable::cold::{FETCHES_MAX, publication_of};
 use crate::durable::ledger::Waiting;
 use crate::durable::record::{GroupKey, Position, Record, SessionKey};
 use crate::effect::{DropReason, Effect, Now};
+use crate::mail::SessionRef;
 use crate::message::Place;
 use crate::shard::Shard;
 use crate::shared::queue::Taken;
+use crate::timers::Timer;
 
 /// In place of a session: for what a group gives out; the group in place of the number of its connects.
 pub const GIVER: u32 = u32::MAX - 1;
+
+/// How long until somebody who had no space is asked again.
+const SPACE_MS: u64 = 10;
 
 /// Groups that go on giving out what is in memory in one tick.
 const GROUPS_PER_TICK: usize = 8;
@@ -33,21 +38,58 @@ impl Shard {
         let Some(group) = self.groups.get_mut(index) else {
             return;
         };
-        if !group.has_online() || group.queue.is_fetching {
+        if !group.has_online() || group.queue.is_fetching || group.queue.is_empty() {
             return;
         }
-        match group.queue.has_cold() {
-            true => self.fetch_to_give(index),
-            false => self.give_warm(now, index),
+        let part = self.core.config.group_window.max(1) + 2 * std::mem::take(&mut group.queue.published);
+        let (has_cold, bytes) = (group.queue.has_cold(), group.queue.front_bytes().unwrap_or_default());
+        if !self.has_taker(now, index, bytes) {
+            self.wait_for_space(now, index);
+        } else if has_cold {
+            self.fetch_to_give(index);
+        } else {
+            self.give_warm(now, index, part);
         }
     }
 
-    fn give_warm(&mut self, now: Now, index: u32) {
-        for _ in 0..self.core.config.group_window.max(1) {
+    /// Members are full, of what this group or others have given them.
+    pub(super) fn wait_for_space(&mut self, now: Now, index: u32) {
+        if let Some(group) = self.groups.get_mut(index)
+            && group.has_online()
+            && !std::mem::replace(&mut group.queue.waits_for_space, true)
+        {
+            let epoch = group.epoch;
+            let at_ms = now.monotonic_ms + SPACE_MS;
+            self.core.wake(now, at_ms, Timer::Space { index, epoch });
+        }
+    }
+
+    pub(crate) fn look_for_space(&mut self, now: Now, index: u32, epoch: u32) {
+        if let Some(group) = self.groups.get_live(index, epoch) {
+            group.queue.waits_for_space = false;
+            self.give_out(now, index);
+        }
+    }
+
+    /// A member of another shard had no space for a message.
+    pub(crate) fn member_is_full(&mut self, now: Now, index: u32, epoch: u32, member: SessionRef) {
+        if let Some(group) = self.groups.get_live(index, epoch)
+            && let Some(at) = group.position(member)
+        {
+            group.members[at].full_until_ms = now.monotonic_ms + SPACE_MS;
+        }
+    }
+
+    fn give_warm(&mut self, now: Now, index: u32, part: usize) {
+        for _ in 0..part {
             let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) else {
                 return;
             };
             let is_held = group.is_durable();
+            let bytes = group.queue.front_bytes().unwrap_or_default();
+            if !self.has_taker(now, index, bytes) {
+                break;
+            }
             let Some(message) = self.pop_warm(index) else {
                 return;
             };
@@ -121,13 +163,12 @@ impl Shard {
             let mut taken = group.queue.take_cold(|position| records.contains_key(&position));
             self.core.stats.queued_messages -= taken.positions.len() as u64;
             let mut given = 0;
-            while self
-                .groups
-                .get_live(index, epoch)
-                .is_some_and(|group| group.has_online())
-                && let Some(position) = taken.positions.get(given).copied()
-            {
+            while let Some(position) = taken.positions.get(given).copied() {
                 let record = records.get(&position).and_then(Option::as_deref);
+                let is_there = self.groups.get_live(index, epoch).is_some();
+                if !is_there || !self.has_taker(now, index, record.map_or(0, <[u8]>::len)) {
+                    break;
+                }
                 self.give_read(now, index, position, record);
                 given += 1;
             }
@@ -154,7 +195,7 @@ impl Shard {
         }
     }
 
-    /// The last member that was connected has gone while messages were given out.
+    /// Nobody is there any more who could take what is left, or has space for it.
     fn put_back(&mut self, index: u32, epoch: u32, taken: Taken) {
         let count = taken.positions.len() as u64;
         match self.groups.get_live(index, epoch) {
@@ -190,7 +231,6 @@ impl Shard {
                 }
             }
         }
-        self.shorten_group(index);
         self.give_out(now, index);
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Member {
     pub is_durable: bool,
     /// Given and not acknowledged, as far as the strategy counts it.
     pub inflight: u32,
+    /// Its shard had no space for a message: it is given none before then.
+    pub full_until_ms: u64,
 }
 
 impl Groups {
@@ -210,6 +212,7 @@ mod tests {
             is_online,
             is_durable: false,
             inflight: 0,
+            full_until_ms: 0,
         }
     }
 

@@ -40,6 +40,10 @@ pub(crate) struct GroupQueue {
     pub is_fetching: bool,
     /// The shard goes on giving it out in its next tick.
     pub is_due: bool,
+    /// No member that is connected has space for more: a timer looks again.
+    pub waits_for_space: bool,
+    /// Published since a part was given out last: it is to become shorter all the same.
+    pub published: usize,
 }
 
 /// Off the front of what is in the journal only.
@@ -59,6 +63,8 @@ impl Default for GroupQueue {
             bytes: 0,
             is_fetching: false,
             is_due: false,
+            waits_for_space: false,
+            published: 0,
         }
     }
 }
@@ -66,6 +72,11 @@ impl Default for GroupQueue {
 impl GroupQueue {
     pub fn len(&self) -> usize {
         self.returned.len() + self.cold.len() + self.warm.len()
+    }
+
+    /// What was published to it, and no member has had: the limits are about that. What members give back was within their own.
+    pub fn new_len(&self) -> usize {
+        self.cold.len() + self.warm.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -93,9 +104,19 @@ impl GroupQueue {
         self.warm.len()
     }
 
-    /// As far as that is known without reading.
+    /// Of what is new, as far as that is known without reading.
     pub fn is_oldest_expired(&self, now: Now) -> bool {
-        !self.has_cold() && self.warm.front().is_some_and(|oldest| oldest.is_expired(now))
+        self.cold.is_empty() && self.warm.front().is_some_and(|oldest| oldest.is_expired(now))
+    }
+
+    /// Of what is new.
+    pub fn is_all_warm(&self) -> bool {
+        self.cold.is_empty()
+    }
+
+    /// Of the first in memory.
+    pub fn front_bytes(&self) -> Option<usize> {
+        self.warm.front().map(|message| message.kept_bytes())
     }
 
     pub fn push(&mut self, message: Arc<Message>) {
@@ -109,8 +130,9 @@ impl GroupQueue {
         Some(message)
     }
 
+    /// Of what is new.
     pub fn pop_cold(&mut self) -> Option<Position> {
-        self.oldest_list_mut().pop_front().map(|entry| entry.message())
+        self.cold.pop_front().map(|entry| entry.message())
     }
 
     /// Lets go of all but the newest messages, as far as the journal has them. Returns how many bytes that were.

@@ -223,3 +223,76 @@ fn a_message_that_a_group_gave_before_it_became_durable_anew_is_there_after_a_cr
     let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
     assert_eq!((held(&recovered), entries), (1, 0), "the publisher has its PUBACK");
 }
+
+/// The member that comes back first has no space for all that the others had in their queues.
+#[test]
+fn what_members_give_back_waits_in_the_group_until_somebody_has_space() {
+    let config = ShardConfig {
+        queued_messages_max: 5,
+        inflight_max: 1,
+        group_window: 2,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new("space", config);
+    let names = ["a", "b", "c"];
+    let members = names.map(|name| node.connect(name, true, 1000));
+    members.iter().for_each(|member| node.join(*member));
+    let publisher = node.connect("publisher", true, 0);
+    for id in 1..=15 {
+        node.publish(publisher, id);
+        node.end_tick();
+    }
+    for member in members {
+        node.shard.closed(NOW, member, CloseCause::Network);
+    }
+    node.end_tick();
+    let first = node.connect("a", false, 1000);
+    let mut got = Vec::new();
+    for step in 1..300 {
+        node.read();
+        let now = Now {
+            monotonic_ms: NOW.monotonic_ms + 10 * step,
+            ..NOW
+        };
+        node.shard.run_timers(now);
+        node.end_tick();
+        for (packet_id, id) in node.received(first) {
+            got.push(id);
+            node.acknowledge(first, packet_id);
+        }
+    }
+    assert_eq!(node.shard.stats().drops[DropReason::QueueFullByCount as usize], 0);
+    got.sort_unstable();
+    assert_eq!(got, (1..=15).collect::<Vec<_>>());
+}
+
+/// Publishers are faster than a part of the queue in each tick.
+#[test]
+fn a_queue_ends_although_more_is_published_in_each_tick_than_a_part_of_it() {
+    let config = ShardConfig {
+        group_window: 2,
+        queued_messages_max: 10,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new("faster", config);
+    let member = node.connect("member", true, 1000);
+    node.join(member);
+    node.shard.closed(NOW, member, CloseCause::Network);
+    let publisher = node.connect("publisher", true, 0);
+    (1..=3).for_each(|id| node.publish(publisher, id));
+    node.end_tick();
+    let member = node.connect("member", false, 1000);
+    let mut last = 3;
+    for _ in 0..40 {
+        (last + 1..=last + 3).for_each(|id| node.publish(publisher, id));
+        last += 3;
+        node.read();
+        node.shard.run_timers(NOW);
+        node.end_tick();
+        for (packet_id, _) in node.received(member) {
+            node.acknowledge(member, packet_id);
+        }
+    }
+    assert_eq!(node.shard.stats().drops[DropReason::QueueFullByCount as usize], 0);
+    assert!(node.shard.shared_groups(1)[0].queued <= 3);
+}

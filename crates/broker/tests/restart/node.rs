@@ -148,6 +148,32 @@ impl Node {
         sent
     }
 
+    /// Since it was asked last: Packet Identifiers, and those with which the messages were published.
+    pub fn received(&mut self, conn: ConnSlot) -> Vec<(PacketId, u16)> {
+        let mut slices = Vec::new();
+        self.shard.outbox().slices(conn, usize::MAX, &mut slices);
+        let bytes = slices.concat();
+        let (mut at, mut received) = (0, Vec::new());
+        while let Decoded::Complete { packet, size } = mqtt::decode(&bytes[at..], ProtocolVersion::V5, 1 << 20).unwrap()
+        {
+            at += size;
+            if let Packet::Publish(p) = packet {
+                received.push((p.packet_id.unwrap(), u16::from_be_bytes(p.payload.try_into().unwrap())));
+            }
+        }
+        self.shard.outbox().wrote(conn, bytes.len());
+        received
+    }
+
+    pub fn acknowledge(&mut self, conn: ConnSlot, packet_id: PacketId) {
+        let puback = mqtt::Ack {
+            packet_id,
+            reason: mqtt::ReasonCode::Success,
+            properties: Properties::EMPTY,
+        };
+        self.send(conn, &Packet::PubAck(puback));
+    }
+
     /// To `$share/g/t`.
     pub fn join(&mut self, conn: ConnSlot) {
         let mut bytes = Vec::new();
