@@ -45,7 +45,7 @@ impl Shard {
                 self.set_member_state(now, &share_name, &filter, member, is_online);
             }
             Letter::Barrier { is_end } => self.barriers[usize::from(is_end)] += 1,
-            Letter::Reclaim { session, epoch, group } => self.reclaim_here(now, session, epoch, group),
+            Letter::Reclaim { session, epoch, group } => self.reclaim_in_turn(now, session, epoch, group),
             Letter::TakeBack {
                 index,
                 epoch,

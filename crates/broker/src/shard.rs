@@ -33,7 +33,7 @@ use crate::parking::PARKED_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
-use crate::shared::{Groups, Returning};
+use crate::shared::{Groups, RETURNED_WINDOWS, Returning};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceHappening;
@@ -69,6 +69,8 @@ pub struct Shard {
     pub(crate) giving: VecDeque<u32>,
     /// Sessions that go on giving back to groups in the next tick.
     pub(crate) returning: VecDeque<Returning>,
+    /// Messages that may yet be given back in this tick.
+    pub(crate) return_left: usize,
     /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
     pub(crate) barriers: [u16; 2],
     pub(crate) delayed: Vec<Option<Delayed>>,
@@ -170,6 +172,7 @@ impl Shard {
     ) -> Shard {
         let retained = Retained::new(retained_limits(&config));
         Shard {
+            return_left: config.group_window.max(1) * RETURNED_WINDOWS,
             core: Core::new(now, id, shards, config),
             access,
             shared,
@@ -562,7 +565,7 @@ impl Shard {
         for (member, group) in std::mem::take(&mut self.core.let_go) {
             self.member_done(member, group);
         }
-        self.return_on(now);
+        self.return_more(now);
         self.give_on(now);
         self.replay_steps_left = STEPS_PER_TICK;
         for _ in 0..self.core.unfinished.len() {

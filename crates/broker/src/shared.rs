@@ -29,13 +29,11 @@ use crate::subscribe::Target;
 
 pub use giving::{GIVER, GivenBack};
 pub(crate) use group::{Group, Groups, Member};
-pub(crate) use returning::Returning;
+pub(crate) use returning::{RETURNED_WINDOWS, Returning};
 
 /// Marks a key of the subscription tree as a group's.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
 
-/// So many windows of a group are given back to it in one tick.
-const RETURNED_WINDOWS: usize = 8;
 
 /// Where a group lives among so many shards.
 pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {
@@ -240,7 +238,7 @@ impl Shard {
     /// Asks for what a member that went away was given.
     fn reclaim(&mut self, now: Now, member: SessionRef, group: GroupRef) {
         if member.shard == self.core.id {
-            self.reclaim_here(now, member.session, member.epoch, group);
+            self.reclaim_in_turn(now, member.session, member.epoch, group);
         } else {
             let letter = Letter::Reclaim {
                 session: member.session,
@@ -251,18 +249,20 @@ impl Shard {
         }
     }
 
-    pub(crate) fn reclaim_here(&mut self, now: Now, slot: u32, epoch: u32, group: GroupRef) {
-        if self.core.live_session(slot, epoch).is_some_and(|s| s.conn.is_none()) {
-            let max = self.core.config.group_window.max(1) * RETURNED_WINDOWS;
-            let is_all = self.return_shared(now, slot, max, |from| from.is_same(group));
-            if !is_all {
-                self.returning.push_back(Returning { slot, epoch, group });
-            }
-        }
+    /// At once, as far as nobody else has been at it in this tick.
+    pub(crate) fn reclaim_in_turn(&mut self, now: Now, slot: u32, epoch: u32, group: GroupRef) {
+        self.returning.push_back(Returning { slot, epoch, group });
+        self.return_on(now);
     }
 
-    /// Gives back to their groups what a session holds of them, so many at most of what is in the journal only. Whether that was all.
-    pub(crate) fn return_shared(&mut self, now: Now, slot: u32, max: usize, wanted: impl Fn(GroupRef) -> bool) -> bool {
+    /// Gives back to their groups what a session holds of them, so many at most of what is in the journal only. How many those were.
+    pub(crate) fn return_shared(
+        &mut self,
+        now: Now,
+        slot: u32,
+        max: usize,
+        wanted: impl Fn(GroupRef) -> bool,
+    ) -> usize {
         let stats = &mut self.core.stats;
         let session = self.core.sessions[slot as usize]
             .as_deref_mut()
@@ -274,7 +274,7 @@ impl Shard {
         );
         let returned = session.outgoing.extract(|d| d.tag.group().is_some_and(&wanted));
         let cold = session.outgoing.extract_cold(max, wanted);
-        let is_all = cold.len() < max;
+        let count = cold.len();
         let out = &session.outgoing;
         stats.queued_messages -= (queued - out.queued()) as u64;
         stats.queued_bytes -= (bytes - out.queued_bytes) as u64;
@@ -305,7 +305,7 @@ impl Shard {
         if !cold.is_empty() {
             self.return_cold(now, slot, cold);
         }
-        is_all
+        count
     }
 
     pub(crate) fn redispatch(

@@ -13,6 +13,9 @@ use crate::outgoing::{GroupRef, Outgoing, Tag};
 use crate::shard::Shard;
 use crate::shared::giving::GivenBack;
 
+/// In windows of a group: what members give back of what is in the journal only, in one tick.
+pub(crate) const RETURNED_WINDOWS: usize = 8;
+
 impl Outgoing {
     /// Takes out so much of what `wanted` says of what is in the journal only, as `extract` does of what is in memory.
     pub fn extract_cold(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> Vec<Item> {
@@ -55,10 +58,27 @@ pub(crate) struct Returning {
 }
 
 impl Shard {
-    /// The next part of what did not fit into the last tick.
+    /// A new tick: the next part of what did not fit into the last one.
+    pub(crate) fn return_more(&mut self, now: Now) {
+        self.return_left = self.core.config.group_window.max(1) * RETURNED_WINDOWS;
+        self.return_on(now);
+    }
+
+    /// Of as many sessions as what is left of the tick's part is of.
     pub(crate) fn return_on(&mut self, now: Now) {
-        if let Some(Returning { slot, epoch, group }) = self.returning.pop_front() {
-            self.reclaim_here(now, slot, epoch, group);
+        while self.return_left > 0
+            && let Some(Returning { slot, epoch, group }) = self.returning.pop_front()
+        {
+            if self.core.live_session(slot, epoch).is_none_or(|s| s.conn.is_some()) {
+                continue;
+            }
+            let count = self.return_shared(now, slot, self.return_left, |from| from.is_same(group));
+            if count == self.return_left {
+                // There may be more.
+                self.returning.push_front(Returning { slot, epoch, group });
+            }
+            // Looking is work, too.
+            self.return_left -= count.max(1);
         }
     }
 
