@@ -119,6 +119,15 @@ impl Platform {
         visit.go_on_outside(number, said);
         visit.drain_queue();
     }
+
+    /// What has waited too long for an answer fails. A part of [`Platform::tick`], for a caller whose clock stands still because a batch is
+    /// not taken.
+    pub fn expire_calls(&self, now_ms: i64, outlet: &mut dyn Outlet) {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.expire_calls();
+        visit.drain_queue();
+    }
 }
 
 impl super::Core {
