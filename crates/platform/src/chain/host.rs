@@ -250,6 +250,11 @@ pub trait Host {
         false
     }
 
+    /// Whether there is room for so many bytes of a message that waits for its next try.
+    fn keep_failed(&mut self, _bytes: usize) -> bool {
+        true
+    }
+
     /// Why no script is run for this one now.
     fn script_refusal(&mut self, _originator: EntityId) -> Option<&'static str> {
         None

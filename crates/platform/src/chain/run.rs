@@ -14,6 +14,9 @@ use serde_json::Value as Json;
 /// Nodes that one message passes, with all that comes of it; a circle ends here.
 pub const STEPS_MAX: usize = 10_000;
 
+/// Of messages that nodes have made of one and that wait for their nodes.
+const MADE_BYTES_MAX: usize = 256 << 20;
+
 /// Chains within chains.
 pub const DEPTH_MAX: usize = 50;
 
@@ -122,6 +125,8 @@ struct Runner<'a, 'h> {
     host: &'h mut dyn Host,
     /// The last one is next.
     tasks: Vec<Task<'a>>,
+    /// About, of the messages in the tasks: each that was made since there was no task is counted.
+    made_bytes: usize,
     run: Run,
 }
 
@@ -264,6 +269,7 @@ impl<'a, 'h> Runner<'a, 'h> {
         Runner {
             host,
             tasks: first.into_iter().collect(),
+            made_bytes: 0,
             run: Run::default(),
         }
     }
@@ -291,6 +297,14 @@ impl<'a, 'h> Runner<'a, 'h> {
             return self.fail(
                 &task,
                 format!("the message would pass more than {STEPS_MAX} nodes: is there a circle?"),
+            );
+        }
+        if self.made_bytes > MADE_BYTES_MAX {
+            self.tasks.clear();
+            self.made_bytes = 0;
+            return self.fail(
+                &task,
+                format!("nodes have made more than {} MiB of the message", MADE_BYTES_MAX >> 20),
             );
         }
         node.counts.message();
@@ -340,7 +354,19 @@ impl<'a, 'h> Runner<'a, 'h> {
         if debugging.wants_all(|| self.host.now_ms()) {
             self.debug(task, &message, Some(&label), None);
         }
-        self.push_targets(&task.chain, task.node, task.returns.as_ref(), &label, &message);
+        self.push_made(task, &label, &message);
+    }
+
+    /// What a node has made of its task. Alone it takes no more than what it was made of.
+    fn push_made(&mut self, task: &Task<'a>, label: &str, message: &Rc<Message<'a>>) -> bool {
+        let is_alone = self.tasks.is_empty();
+        let is_pushed = self.push_targets(&task.chain, task.node, task.returns.as_ref(), label, message);
+        if is_alone {
+            self.made_bytes = 0;
+        } else if is_pushed && !Rc::ptr_eq(message, &task.message) {
+            self.made_bytes = self.made_bytes.saturating_add(message.weight());
+        }
+        is_pushed
     }
 
     /// Whether anything is connected there.
@@ -418,14 +444,17 @@ impl<'a, 'h> Runner<'a, 'h> {
         if node.debugging.wants_failures(|| self.host.now_ms()) {
             self.debug(task, &task.message, Some(FAILURE), Some(&error));
         }
-        let is_handled = self.run.executions < STEPS_MAX as u64
-            && self.push_targets(&task.chain, task.node, task.returns.as_ref(), FAILURE, &message);
+        let is_handled = self.run.executions < STEPS_MAX as u64 && self.push_made(task, FAILURE, &message);
         if !is_handled {
-            let keeps = may_be_retried && self.host.keeps_failed();
+            let wants_retry = may_be_retried && self.host.keeps_failed();
+            let keeps = wants_retry && self.host.keep_failed(task.message.weight());
             self.run.failures.push(Failure {
                 chain: task.chain.id,
                 node: node.name.to_string(),
-                error,
+                error: match wants_retry && !keeps {
+                    true => format!("{error} (not tried again: too much has come of the message)"),
+                    false => error,
+                },
                 at: keeps.then(|| Box::new(failed_at(task))),
             });
         }

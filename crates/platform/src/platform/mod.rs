@@ -19,8 +19,10 @@
 //! One lock: messages of one platform are processed one after the other, which is what keeps the order.
 
 mod alarms;
+mod aside;
 mod attributes;
 mod behind;
+mod budget;
 mod gateway;
 mod host;
 mod ingest;
@@ -36,7 +38,6 @@ mod slow_scripts;
 mod tick;
 mod waiting_calls;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -52,7 +53,7 @@ pub use retention::RetentionError;
 
 use crate::activity::Activity;
 use crate::alarm_rules::{Rules, State};
-use crate::chain::{Chain, ChainError, ChainNodes, Continuation, NodeStatistics, Warning};
+use crate::chain::{Chain, ChainError, ChainNodes, NodeStatistics, Warning};
 use crate::decode::{Limits, Transport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
@@ -61,6 +62,7 @@ use crate::model::RuleChain;
 use crate::queue_statistics::QueueStatistics;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::{Counter, Usage};
+use aside::AsideQueue;
 use behind::Behind;
 use off_times::OffTimes;
 use pending::Pending;
@@ -187,7 +189,7 @@ struct Core {
     processed: Position,
     calls: WaitingCalls,
     /// What chains have put aside, to be done when what is at hand is done.
-    queue: VecDeque<Queued>,
+    queue: AsideQueue,
     queues: Queues,
     retries: Retries,
     periodic: Vec<Periodic>,
@@ -219,20 +221,6 @@ struct DeviceState {
 struct DeviceAlarms {
     rules: Arc<Rules>,
     state: State,
-}
-
-/// What is done after the message that brought it about.
-struct Queued {
-    what: Aside,
-    /// How often what it comes of was put aside.
-    depth: usize,
-}
-
-enum Aside {
-    /// Goes on behind a checkpoint, in the queue of this name.
-    Behind(Box<str>, Continuation),
-    /// What a node did to an alarm.
-    News(News),
 }
 
 struct Periodic {
@@ -278,6 +266,7 @@ impl Platform {
     pub fn open(entities: Arc<Entities>, store: Arc<dyn Store>, options: Options) -> Result<Platform, OpenError> {
         let mut core = Core {
             calls: WaitingCalls::new(options.waiting_calls_max),
+            queue: AsideQueue::new(options.queued_max),
             retries: Retries::new(options.queued_max),
             ..Core::default()
         };

@@ -25,6 +25,9 @@ use crate::shares::{Load, Shares};
 /// Of all messages that wait, as they are stored.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
+/// The same in the middle of a batch that was taken when there was room: of one message much may wait.
+const BATCH_BYTES_MAX: usize = 4 * WAITING_BYTES_MAX;
+
 /// Messages that are done and stay until what they stored is durable: the store is to be flushed when there are more. All of them are done
 /// again after a kill.
 const DONE_MAX: usize = 10_000;
@@ -118,6 +121,8 @@ struct Waiting {
     /// What other systems have not answered yet, and what failed meanwhile. After a restart the try is made again.
     under_way: usize,
     failed: Run,
+    /// What this try has kept so far.
+    kept_bytes: usize,
     /// Tries that no replay of the log makes have stored points: not durable before what is behind this position is.
     stored: Option<Position>,
     /// What made them, if there is less to do now. A restart begins with it.
@@ -311,8 +316,7 @@ impl Visit<'_> {
         if !is_held && self.try_once(number, &mut waiting) {
             return;
         }
-        // Alone, a tenant fills it, and its devices are held. With others it would hold theirs.
-        if self.core.roots.len() > 1 && waiting.under_way == 0 && !self.core.retries.shares.has_room(tenant, 0) {
+        if waiting.under_way == 0 && !self.has_room_in_retries(tenant) {
             waiting.failures.push((String::new(), NO_ROOM.to_owned()));
             self.count_fate(tenant, Some(&waiting.queue), Fate::Failed, &Run::default());
             return self.give_up(&waiting);
@@ -325,6 +329,15 @@ impl Visit<'_> {
         }
         self.core.keep(number, &mut waiting);
         self.core.retries.insert(number, waiting);
+    }
+
+    /// Alone, a tenant fills it, and its devices are held, but for one batch, which has so much beside it. With others it would hold theirs.
+    fn has_room_in_retries(&self, tenant: TenantId) -> bool {
+        let shares = &self.core.retries.shares;
+        match self.core.roots.len() > 1 {
+            true => shares.has_room(tenant, 0),
+            false => shares.used().bytes < BATCH_BYTES_MAX,
+        }
     }
 
     /// Those whose pause is over, and what waits behind them.
@@ -351,6 +364,7 @@ impl Visit<'_> {
     fn retry(&mut self, mut number: u64) {
         while let Some(mut waiting) = self.core.retries.take(number) {
             self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
+            self.begin_message();
             if !self.try_once(number, &mut waiting) {
                 self.core.keep(number, &mut waiting);
                 return self.core.retries.insert(number, waiting);
@@ -416,6 +430,9 @@ impl Visit<'_> {
 
     /// Another system has said something to a message that waits for it: it goes on, and is judged when all of them have.
     pub fn go_on_waiting(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) {
+        self.begin_message();
+        let known = self.core.retries.waiting.get(&number);
+        self.budget.keep(known.map_or(0, |waiting| waiting.kept_bytes));
         let before = (self.keeps_failed, self.waiting, self.under_way);
         (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
         let (done, has_stored) = self.watch_points(go_on);
@@ -432,6 +449,7 @@ impl Visit<'_> {
             failures: done.failures,
             ..Run::default()
         });
+        waiting.kept_bytes = self.budget.kept_bytes();
         waiting.under_way = (waiting.under_way + more).saturating_sub(1);
         let done = std::mem::take(&mut waiting.failed);
         if waiting.under_way > 0 {
@@ -460,6 +478,7 @@ impl Visit<'_> {
             waiting.stored = Some(self.core.processed);
         }
         waiting.under_way = self.under_way;
+        waiting.kept_bytes = self.budget.kept_bytes();
         (self.keeps_failed, self.waiting, self.under_way) = (false, None, 0);
         self.count_run(waiting.tenant, &done);
         if waiting.under_way > 0 {
@@ -607,6 +626,7 @@ impl Waiting {
             bytes: 0,
             under_way: 0,
             failed: Run::default(),
+            kept_bytes: 0,
             stored: None,
             made_by: None,
         }

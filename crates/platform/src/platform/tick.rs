@@ -167,6 +167,7 @@ impl Visit<'_> {
                 continue;
             };
             let service = self.platform.options.service.clone();
+            self.begin_message();
             let done = chain::tick(&chain, node, tenant.0, &service, self);
             self.finish(tenant.entity(), tenant, None, &done);
         }
@@ -187,6 +188,7 @@ impl Visit<'_> {
         };
         let originator = then.message.originator;
         let tenant = self.tenant_of(originator);
+        self.begin_message();
         let done = match answer {
             Ok(body) => chain::resume(then, "Success", Some(body), self),
             Err(error) => {
@@ -207,6 +209,7 @@ impl Visit<'_> {
         match kept {
             Stored::InItsQueue(waiting) => self.go_on_waiting(waiting, |visit| chain::returned(then, said, visit)),
             Stored::Alone(number) => {
+                self.begin_message();
                 let done = self.go_on_alone(number, |visit| chain::returned(then, said, visit));
                 self.finish(originator, tenant, None, &done);
             }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod bounds;
+#[path = "../scratch/mod.rs"]
 mod scratch;
 
 use std::collections::HashMap;
@@ -229,6 +231,23 @@ impl World {
         self.position += 1;
         self.answer(now_ms);
         Ok(self.other.take())
+    }
+
+    /// One message of the first device, which may be large.
+    fn say_large(&mut self, after_s: i64, text_bytes: usize) -> Vec<String> {
+        let now_ms = NOW + after_s * 1000;
+        let body = json!({"a": 1, "text": "x".repeat(text_bytes)}).to_string();
+        self.position += 1;
+        let batch = [Incoming {
+            at: Position(self.position),
+            device: self.devices[0],
+            received_ms: now_ms,
+            said: Said::Telemetry(body.as_bytes()),
+        }];
+        self.platform
+            .ingest(&batch, Position(self.position), now_ms, &mut self.other)
+            .unwrap();
+        self.other.take()
     }
 
     fn say(&mut self, device: usize, after_s: i64, values: &[i64]) -> Vec<String> {
