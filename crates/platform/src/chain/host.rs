@@ -255,6 +255,14 @@ pub trait Host {
         true
     }
 
+    /// How many nodes may still be passed because of the message at hand.
+    fn steps_left(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// So many were.
+    fn passed(&mut self, _steps: u64) {}
+
     /// Why no script is run for this one now.
     fn script_refusal(&mut self, _originator: EntityId) -> Option<&'static str> {
         None

@@ -127,6 +127,8 @@ struct Runner<'a, 'h> {
     tasks: Vec<Task<'a>>,
     /// About, of the messages in the tasks: each that was made since there was no task is counted.
     made_bytes: usize,
+    /// Nodes that may be passed: fewer than [`STEPS_MAX`] if the message has been elsewhere.
+    steps_max: u64,
     run: Run,
 }
 
@@ -267,6 +269,7 @@ pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: 
 impl<'a, 'h> Runner<'a, 'h> {
     fn new(first: Option<Task<'a>>, host: &'h mut dyn Host) -> Runner<'a, 'h> {
         Runner {
+            steps_max: host.steps_left().min(STEPS_MAX as u64),
             host,
             tasks: first.into_iter().collect(),
             made_bytes: 0,
@@ -276,15 +279,19 @@ impl<'a, 'h> Runner<'a, 'h> {
 
     fn finish(mut self) -> Run {
         while let Some(task) = self.tasks.pop() {
-            if self.run.executions >= STEPS_MAX as u64 {
-                self.fail(
-                    &task,
-                    format!("the message passed {STEPS_MAX} nodes: is there a circle?"),
-                );
+            if self.run.executions >= self.steps_max {
+                let problem = match self.steps_max == STEPS_MAX as u64 {
+                    true => format!("the message passed {STEPS_MAX} nodes: is there a circle?"),
+                    false => {
+                        "the message passed too many nodes, with all that came of it: is there a circle?".to_owned()
+                    }
+                };
+                self.fail_for_good(&task, problem);
                 break;
             }
             self.step(task);
         }
+        self.host.passed(self.run.executions);
         self.run
     }
 
@@ -294,7 +301,7 @@ impl<'a, 'h> Runner<'a, 'h> {
         // More can never be passed.
         if self.tasks.len() > STEPS_MAX {
             self.tasks.clear();
-            return self.fail(
+            return self.fail_for_good(
                 &task,
                 format!("the message would pass more than {STEPS_MAX} nodes: is there a circle?"),
             );
@@ -302,7 +309,7 @@ impl<'a, 'h> Runner<'a, 'h> {
         if self.made_bytes > MADE_BYTES_MAX {
             self.tasks.clear();
             self.made_bytes = 0;
-            return self.fail(
+            return self.fail_for_good(
                 &task,
                 format!("nodes have made more than {} MiB of the message", MADE_BYTES_MAX >> 20),
             );
@@ -437,6 +444,13 @@ impl<'a, 'h> Runner<'a, 'h> {
         self.refused(task, Rc::new(message), error, true);
     }
 
+    /// As [`Runner::fail`]; the next try would come to the same.
+    fn fail_for_good(&mut self, task: &Task<'a>, error: String) {
+        let mut message = Message::clone(&task.message);
+        message.metadata.put("error", error.clone());
+        self.refused(task, Rc::new(message), error, false);
+    }
+
     /// As it goes by the Failure connection; without one the task is tried again, if it may be.
     fn refused(&mut self, task: &Task<'a>, message: Rc<Message<'a>>, error: String, may_be_retried: bool) {
         let node = &task.chain.nodes[task.node];
@@ -444,7 +458,7 @@ impl<'a, 'h> Runner<'a, 'h> {
         if node.debugging.wants_failures(|| self.host.now_ms()) {
             self.debug(task, &task.message, Some(FAILURE), Some(&error));
         }
-        let is_handled = self.run.executions < STEPS_MAX as u64 && self.push_made(task, FAILURE, &message);
+        let is_handled = self.run.executions < self.steps_max && self.push_made(task, FAILURE, &message);
         if !is_handled {
             let wants_retry = may_be_retried && self.host.keeps_failed();
             let keeps = wants_retry && self.host.keep_failed(task.message.weight());

@@ -10,7 +10,7 @@ use super::aside::{Aside, Queued};
 use super::budget::Budget;
 use super::pending::Keeping;
 use super::retries::Work;
-use super::slow_scripts::is_slow;
+use super::slow_scripts::slow;
 use super::waiting_calls::Stored;
 use super::{Core, News, Outlet, Platform};
 use crate::alarm_rules::{Action, Effect, Event};
@@ -502,7 +502,18 @@ impl Host for Visit<'_> {
         self.outlet.reply_to_device(DeviceId(device.id), request_id, body)
     }
 
+    fn steps_left(&self) -> u64 {
+        self.budget.steps_left()
+    }
+
+    fn passed(&mut self, steps: u64) {
+        self.budget.passed(steps);
+    }
+
     fn script_refusal(&mut self, originator: EntityId) -> Option<&'static str> {
+        if !self.budget.has_time_for_scripts() {
+            return Some("scripts have taken too long of this message: none is run for it any more");
+        }
         let tenant = self.limited_tenant(originator);
         if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts)) {
             return Some("JS Execution is disabled due to API limits!");
@@ -516,9 +527,12 @@ impl Host for Visit<'_> {
     }
 
     fn script_took(&mut self, originator: EntityId, took: Duration) {
-        if is_slow(took) && self.core.roots.len() > 1 {
+        let before = self.budget.script_took(took);
+        if let Some(slow) = slow(before, took)
+            && self.core.roots.len() > 1
+        {
             let tenant = self.tenant_of(originator);
-            self.core.slow_scripts.add(tenant, took, Instant::now());
+            self.core.slow_scripts.add(tenant, slow, Instant::now());
         }
     }
 

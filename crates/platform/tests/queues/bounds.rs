@@ -52,3 +52,22 @@ fn one_message_fails_so_often_and_is_tried_again() {
     let refused = count(&again, "refused 1");
     assert!((3_000..=KEPT_MAX).contains(&refused), "{refused}");
 }
+
+/// Each turn of the circle makes two of one.
+#[test]
+fn a_circle_of_checkpoints_that_doubles_ends() {
+    for queue in [None, Some("HighPriority")] {
+        let mut world = World::new(queue);
+        world.chain_of(&[(0, 4, "True"), (4, 4, "Success"), (4, 4, "Success")]);
+        let said = world.say(0, 0, &[1]);
+        let stats = world.platform.stats();
+        assert!(stats.rule_nodes_total <= 100_010, "{}", stats.rule_nodes_total);
+        assert!(count(&said, "is there a circle?") > 0, "{}", said.len());
+        assert_eq!(stats.waiting_retries, 0, "{queue:?}");
+        assert_eq!(
+            world.say(1, 1, &[2]).len(),
+            said.len(),
+            "the next one has its own budget"
+        );
+    }
+}
