@@ -54,6 +54,8 @@ pub(super) struct Visit<'v> {
     depth: usize,
     /// Of the message at hand, with all that comes of it.
     pub budget: Budget,
+    /// When the first try again was made.
+    pub retrying_since: Option<Instant>,
     /// The message of the log that is processed.
     pub at: Option<Position>,
     /// Of each feature: which message was the last to ask, for which tenant.
@@ -73,6 +75,7 @@ impl<'v> Visit<'v> {
             under_way: 0,
             depth: 0,
             budget: Budget::default(),
+            retrying_since: None,
             at: None,
             asked: [None; ApiFeature::ALL.len()],
         }

@@ -226,6 +226,32 @@ impl Retries {
         Some(waiting)
     }
 
+    /// It is the first that may go on when there is time.
+    fn put_off(&mut self, number: u64, now_ms: i64) {
+        if let Some(waiting) = self.waiting.get_mut(&number) {
+            waiting.due_ms = now_ms;
+            self.next_due_ms = self.next_due_ms.min(now_ms);
+        }
+    }
+
+    /// One of each tenant in turn, and of each what is due for longest: there may be more than there is time for.
+    fn due_in_turns(&self, now_ms: i64) -> Vec<u64> {
+        let due = self.waiting.iter().filter(|(_, waiting)| waiting.due_ms <= now_ms);
+        let mut due: Vec<_> = due
+            .map(|(number, waiting)| (waiting.due_ms, *number, waiting.tenant))
+            .collect();
+        due.sort_unstable();
+        let mut turns: HashMap<TenantId, usize> = HashMap::default();
+        let mut in_turns: Vec<(usize, i64, u64)> = Vec::with_capacity(due.len());
+        for (due_ms, number, tenant) in due {
+            let turn = turns.entry(tenant).or_default();
+            *turn += 1;
+            in_turns.push((*turn, due_ms, number));
+        }
+        in_turns.sort_unstable();
+        in_turns.into_iter().map(|(_, _, number)| number).collect()
+    }
+
     /// The next one of its lane.
     fn leave_lane(&mut self, number: u64, lane: Option<&Lane>) -> Option<u64> {
         let lane = lane?;
@@ -345,14 +371,8 @@ impl Visit<'_> {
         if self.core.retries.next_due_ms > self.now_ms {
             return;
         }
-        let waiting = self.core.retries.waiting.iter();
-        let due: Vec<u64> = waiting
-            .filter(|(_, waiting)| waiting.due_ms <= self.now_ms)
-            .map(|(number, _)| *number)
-            .collect();
-        let begun = Instant::now();
-        for number in due {
-            if begun.elapsed() > RETRIED_FOR {
+        for number in self.core.retries.due_in_turns(self.now_ms) {
+            if self.has_retried_enough() {
                 break;
             }
             self.retry(number);
@@ -361,19 +381,34 @@ impl Visit<'_> {
         self.core.retries.next_due_ms = next.unwrap_or(i64::MAX);
     }
 
-    fn retry(&mut self, mut number: u64) {
-        while let Some(mut waiting) = self.core.retries.take(number) {
-            self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
-            self.begin_message();
-            if !self.try_once(number, &mut waiting) {
-                self.core.keep(number, &mut waiting);
-                return self.core.retries.insert(number, waiting);
+    fn has_retried_enough(&mut self) -> bool {
+        self.retrying_since.get_or_insert_with(Instant::now).elapsed() > RETRIED_FOR
+    }
+
+    /// With those that waited behind it, until something new has its turn.
+    fn retry(&mut self, number: u64) {
+        let mut next = Some(number);
+        while let Some(number) = next {
+            if self.has_retried_enough() {
+                return self.core.retries.put_off(number, self.now_ms);
             }
-            match self.is_done(number, &waiting) {
-                Some(next) => number = next,
-                None => return,
-            }
+            next = self.retry_one(number);
+            // It is a part of the try, which is to be over before the next one.
+            self.drain_queue();
         }
+    }
+
+    /// The number of the one that may go on.
+    fn retry_one(&mut self, number: u64) -> Option<u64> {
+        let mut waiting = self.core.retries.take(number)?;
+        self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
+        self.begin_message();
+        if self.try_once(number, &mut waiting) {
+            return self.is_done(number, &waiting);
+        }
+        self.core.keep(number, &mut waiting);
+        self.core.retries.insert(number, waiting);
+        None
     }
 
     /// The number of the one that may go on.

@@ -8,6 +8,7 @@ mod scratch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use platform::chain::{Answer, NodeError, Outbound, Refusal};
 use platform::entities::Entities;
@@ -34,6 +35,8 @@ struct Other {
     taken: Vec<(u64, i64)>,
     /// Answers when it is told to.
     is_slow: bool,
+    /// That everything takes, in real time.
+    work: Duration,
 }
 
 impl Outlet for Other {
@@ -46,6 +49,7 @@ impl Outlet for Other {
         if call.url == "http://second" {
             value += SECOND;
         }
+        std::thread::sleep(self.work);
         match self.refuses.get_mut(&value) {
             Some(left) if *left > 0 => {
                 *left -= 1;
@@ -61,6 +65,7 @@ impl Outlet for Other {
     }
 
     fn log(&mut self, _: platform::ids::RuleChainId, node: &str, _: &str) {
+        std::thread::sleep(self.work);
         self.said.push(node.to_owned());
     }
 
