@@ -70,6 +70,8 @@ pub struct RpcCall {
 pub struct Continuation {
     pub chain: RuleChainId,
     pub node: usize,
+    /// Of the node: if it is another one meanwhile, the chain was changed. Earlier versions stored none.
+    pub name: Option<String>,
     pub message: Message<'static>,
     /// Chains and nodes to go on at when chains put something out; the innermost first.
     pub returns: Vec<(RuleChainId, usize)>,

@@ -56,9 +56,14 @@ pub struct FailedAt {
 impl Run {
     /// Without having passed a node.
     pub fn failed(chain: RuleChainId, error: &str) -> Run {
+        Run::changed(chain, String::new(), error)
+    }
+
+    /// It was to go on at a node that is not there any more.
+    fn changed(chain: RuleChainId, node: String, error: &str) -> Run {
         let failure = Failure {
             chain,
-            node: String::new(),
+            node,
             error: error.to_owned(),
             at: None,
         };
@@ -191,14 +196,19 @@ fn refusal_text(message: &Message<'_>) -> String {
     message.json()["error"].as_str().unwrap_or("no answer").to_owned()
 }
 
+/// A chain that was changed meanwhile fails for good.
 fn go_on_behind(
     then: Continuation,
     host: &mut dyn Host,
     go_on: impl FnOnce(&mut Runner<'static, '_>, &Task<'static>),
 ) -> Run {
-    let chain = host.chain(then.chain).filter(|chain| then.node < chain.node_count());
+    let chain = host.chain(then.chain).filter(|chain| {
+        let node = chain.nodes.get(then.node);
+        node.is_some_and(|node| then.name.as_deref().is_none_or(|name| *node.name == *name))
+    });
     let (Some(chain), Some(returns)) = (chain, Return::found(&then.returns, host)) else {
-        return Run::default();
+        let name = then.name.unwrap_or_default();
+        return Run::changed(then.chain, name, "the rule chain was changed while the message waited");
     };
     let task = Task {
         chain,
@@ -227,15 +237,10 @@ pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> Run {
             };
             Runner::new(Some(task), host).finish()
         }
-        _ => Run {
-            failures: vec![Failure {
-                chain: id,
-                node: at.name,
-                error: "the rule chain was changed while the message waited for its retry".to_owned(),
-                at: None,
-            }],
-            ..Run::default()
-        },
+        _ => {
+            let problem = "the rule chain was changed while the message waited for its retry";
+            Run::changed(id, at.name, problem)
+        }
     }
 }
 

@@ -424,6 +424,7 @@ impl Visit<'_> {
                     Continuation {
                         chain: chain.id,
                         node,
+                        name: None,
                         message,
                         returns: Vec::new(),
                     },

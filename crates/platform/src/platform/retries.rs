@@ -83,7 +83,7 @@ impl Work {
                 json!({"kind": "message", "chain": chain, "message": message_json(message)})
             }
             Work::Resume(then) => json!({
-                "kind": "resume", "chain": then.chain, "node": then.node, "returns": then.returns, "message": message_json(&then.message),
+                "kind": "resume", "chain": then.chain, "node": then.node, "name": then.name, "returns": then.returns, "message": message_json(&then.message),
             }),
             Work::Failed(all) => {
                 let all = all.iter().map(|(chain, at)| {
@@ -420,12 +420,10 @@ impl Visit<'_> {
     /// A message of a queue that does not try again waits for another system: it is sent again after a kill, as from a queue that does. Behind its
     /// node only, and it is not counted here: it waits with the calls. Returns its number.
     pub fn keep_alone(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
-        let chain = self.core.chains.get(&then.chain);
-        let name = chain.and_then(|chain| chain.node_name(then.node)).unwrap_or_default();
         let at = FailedAt {
             message: then.message.clone(),
             node: then.node,
-            name: name.to_owned(),
+            name: then.name.clone().unwrap_or_default(),
             returns: then.returns.clone(),
         };
         let waiting = Waiting {
@@ -705,6 +703,7 @@ impl Waiting {
             "resume" => Work::Resume(Continuation {
                 chain: chain(work)?,
                 node: node(work)?,
+                name: work["name"].as_str().map(str::to_owned),
                 message: message_of(&work["message"])?,
                 // Earlier versions had none.
                 returns: serde_json::from_value(work["returns"].clone()).unwrap_or_default(),

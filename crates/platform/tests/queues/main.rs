@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bounds;
+mod changed;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 

@@ -131,6 +131,7 @@ impl At<'_> {
         Continuation {
             chain: self.chain,
             node: self.index,
+            name: Some(self.node.name.to_string()),
             message: message.clone().into_owned(),
             returns: Return::all(self.returns),
         }
