@@ -204,6 +204,12 @@ impl Hub {
         self.go_on_with_chains();
     }
 
+    /// Chains go on that have waited too long for an answer, while the platform's clock stands still.
+    pub fn expire_waiting_chains(&self) {
+        let now_ms = unix_ms();
+        self.platform.expire_calls(now_ms, &mut self.out(now_ms));
+    }
+
     /// Devices that are there without having said anything that is kept.
     pub fn heard(&self, sessions: &mut Vec<(Uuid, i64)>) {
         let mut heard = lock(&self.heard);

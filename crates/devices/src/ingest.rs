@@ -316,6 +316,10 @@ impl Ingest {
         }
         self.failures += 1;
         self.has_ended = self.hub.is_stopping.load(Relaxed);
+        // What fills the platform may be what waits for an answer that has come: without this it would wait for ever.
+        self.hub.attend_to_calls();
+        self.hub.expire_asked();
+        self.hub.expire_waiting_chains();
         thread::sleep(TRY_AGAIN);
         !self.has_ended
     }

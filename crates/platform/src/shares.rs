@@ -37,6 +37,11 @@ impl Shares {
         own.count < free.count && own.bytes.saturating_add(bytes) <= free.bytes
     }
 
+    /// Nothing of it is there.
+    pub fn is_first(&self, tenant: TenantId) -> bool {
+        !self.of.contains_key(&tenant)
+    }
+
     pub fn add(&mut self, tenant: TenantId, bytes: usize) {
         let own = self.of.entry(tenant).or_default();
         for load in [own, &mut self.used] {
@@ -54,6 +59,11 @@ impl Shares {
         if own.count == 0 {
             self.of.remove(&tenant);
         }
+    }
+
+    pub fn clear(&mut self) {
+        self.used = Load::default();
+        self.of.clear();
     }
 
     pub fn used(&self) -> Load {

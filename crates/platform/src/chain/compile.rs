@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde_json::Value as Json;
 
-use super::nodes::{NodeKind, parse_node};
+use super::nodes::{NodeKind, PatternRoom, parse_node};
 use crate::ids::{RuleChainId, RuleNodeId, TenantId, Uuid};
 
 /// Nodes beyond this are refused.
@@ -168,9 +168,10 @@ impl Chain {
             return Err(wrong(format!("more than {CONNECTIONS_MAX} connections")));
         }
         let mut warnings = Vec::new();
+        let mut room = PatternRoom::default();
         let mut nodes: Vec<Node> = list
             .iter()
-            .map(|json| compile_node(tenant, json, &mut warnings))
+            .map(|json| compile_node(tenant, json, &mut room, &mut warnings))
             .collect();
         connect(&mut nodes, &metadata["connections"])?;
         connect_chains(&mut nodes, &metadata["ruleChainConnections"])?;
@@ -263,11 +264,11 @@ impl Chain {
     }
 }
 
-fn compile_node(tenant: TenantId, json: &Json, warnings: &mut Vec<Warning>) -> Node {
+fn compile_node(tenant: TenantId, json: &Json, room: &mut PatternRoom, warnings: &mut Vec<Warning>) -> Node {
     let class = json["type"].as_str().unwrap_or_default();
     let name = json["name"].as_str().unwrap_or(class);
     let mut problems = Vec::new();
-    let kind = parse_node(tenant, class, &json["configuration"], &mut problems).unwrap_or_else(|problem| {
+    let kind = parse_node(tenant, class, &json["configuration"], room, &mut problems).unwrap_or_else(|problem| {
         warnings.push(Warning {
             node: name.to_owned(),
             is_disabled: true,

@@ -70,6 +70,8 @@ pub struct RpcCall {
 pub struct Continuation {
     pub chain: RuleChainId,
     pub node: usize,
+    /// Of the node: if it is another one meanwhile, the chain was changed. Earlier versions stored none.
+    pub name: Option<String>,
     pub message: Message<'static>,
     /// Chains and nodes to go on at when chains put something out; the innermost first.
     pub returns: Vec<(RuleChainId, usize)>,
@@ -249,6 +251,19 @@ pub trait Host {
     fn keeps_failed(&self) -> bool {
         false
     }
+
+    /// Whether there is room for so many bytes of a message that waits for its next try.
+    fn keep_failed(&mut self, _bytes: usize) -> bool {
+        true
+    }
+
+    /// How many nodes may still be passed because of the message at hand.
+    fn steps_left(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// So many were.
+    fn passed(&mut self, _steps: u64) {}
 
     /// Why no script is run for this one now.
     fn script_refusal(&mut self, _originator: EntityId) -> Option<&'static str> {

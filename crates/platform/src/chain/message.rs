@@ -162,14 +162,15 @@ impl Message<'_> {
         }
     }
 
-    /// In memory, about: JSON that is not text takes several times its length.
+    /// In memory, about, when it is kept.
     pub fn weight(&self) -> usize {
-        let metadata = self
-            .metadata
-            .0
-            .iter()
-            .map(|(name, value)| name.len() + value.len() + 64);
-        3 * self.json().to_string().len() + metadata.sum::<usize>() + 256
+        let metadata = self.metadata.0.iter();
+        let metadata = metadata.map(|(name, value)| name.len() + value.len() + 64);
+        let data = match &self.data {
+            Data::Json(json) => json_weight(json),
+            Data::Values(values) => values.iter().map(KeyValue::weight).sum(),
+        };
+        data + metadata.sum::<usize>() + 256
     }
 
     /// With everything of its own.
@@ -186,6 +187,20 @@ impl Message<'_> {
             ts_ms: self.ts_ms,
         }
     }
+}
+
+/// In memory, about: what is not text takes several times its length.
+pub fn json_weight(json: &Json) -> usize {
+    let inner = match json {
+        Json::String(text) => text.len(),
+        Json::Array(all) => all.iter().map(json_weight).sum(),
+        Json::Object(members) => {
+            let members = members.iter();
+            members.map(|(name, value)| name.len() + 64 + json_weight(value)).sum()
+        }
+        _ => 0,
+    };
+    size_of::<Json>() + inner
 }
 
 fn values_json(values: &[KeyValue<'_>]) -> Json {

@@ -26,6 +26,7 @@ pub use host::{
     Answer, Continuation, DebugEvent, Host, KafkaRecord, KafkaServer, MqttMessage, MqttServer, NodeError, Outbound,
     Refusal, RestCall, RpcCall, Saving,
 };
+pub(crate) use message::json_weight;
 pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, connection_of, fill};
 pub(crate) use nodes::alarm_message;
 pub use run::{DEPTH_MAX, FailedAt, Failure, Run, STEPS_MAX, resume, retry, returned, run, tick};

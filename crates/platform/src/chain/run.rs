@@ -14,6 +14,9 @@ use serde_json::Value as Json;
 /// Nodes that one message passes, with all that comes of it; a circle ends here.
 pub const STEPS_MAX: usize = 10_000;
 
+/// Of messages that nodes have made of one and that wait for their nodes.
+const MADE_BYTES_MAX: usize = 256 << 20;
+
 /// Chains within chains.
 pub const DEPTH_MAX: usize = 50;
 
@@ -53,9 +56,14 @@ pub struct FailedAt {
 impl Run {
     /// Without having passed a node.
     pub fn failed(chain: RuleChainId, error: &str) -> Run {
+        Run::changed(chain, String::new(), error)
+    }
+
+    /// It was to go on at a node that is not there any more.
+    fn changed(chain: RuleChainId, node: String, error: &str) -> Run {
         let failure = Failure {
             chain,
-            node: String::new(),
+            node,
             error: error.to_owned(),
             at: None,
         };
@@ -122,6 +130,10 @@ struct Runner<'a, 'h> {
     host: &'h mut dyn Host,
     /// The last one is next.
     tasks: Vec<Task<'a>>,
+    /// About, of the messages in the tasks: each that was made since there was no task is counted.
+    made_bytes: usize,
+    /// Nodes that may be passed: fewer than [`STEPS_MAX`] if the message has been elsewhere.
+    steps_max: u64,
     run: Run,
 }
 
@@ -184,14 +196,19 @@ fn refusal_text(message: &Message<'_>) -> String {
     message.json()["error"].as_str().unwrap_or("no answer").to_owned()
 }
 
+/// A chain that was changed meanwhile fails for good.
 fn go_on_behind(
     then: Continuation,
     host: &mut dyn Host,
     go_on: impl FnOnce(&mut Runner<'static, '_>, &Task<'static>),
 ) -> Run {
-    let chain = host.chain(then.chain).filter(|chain| then.node < chain.node_count());
+    let chain = host.chain(then.chain).filter(|chain| {
+        let node = chain.nodes.get(then.node);
+        node.is_some_and(|node| then.name.as_deref().is_none_or(|name| *node.name == *name))
+    });
     let (Some(chain), Some(returns)) = (chain, Return::found(&then.returns, host)) else {
-        return Run::default();
+        let name = then.name.unwrap_or_default();
+        return Run::changed(then.chain, name, "the rule chain was changed while the message waited");
     };
     let task = Task {
         chain,
@@ -220,15 +237,10 @@ pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> Run {
             };
             Runner::new(Some(task), host).finish()
         }
-        _ => Run {
-            failures: vec![Failure {
-                chain: id,
-                node: at.name,
-                error: "the rule chain was changed while the message waited for its retry".to_owned(),
-                at: None,
-            }],
-            ..Run::default()
-        },
+        _ => {
+            let problem = "the rule chain was changed while the message waited for its retry";
+            Run::changed(id, at.name, problem)
+        }
     }
 }
 
@@ -262,23 +274,29 @@ pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: 
 impl<'a, 'h> Runner<'a, 'h> {
     fn new(first: Option<Task<'a>>, host: &'h mut dyn Host) -> Runner<'a, 'h> {
         Runner {
+            steps_max: host.steps_left().min(STEPS_MAX as u64),
             host,
             tasks: first.into_iter().collect(),
+            made_bytes: 0,
             run: Run::default(),
         }
     }
 
     fn finish(mut self) -> Run {
         while let Some(task) = self.tasks.pop() {
-            if self.run.executions >= STEPS_MAX as u64 {
-                self.fail(
-                    &task,
-                    format!("the message passed {STEPS_MAX} nodes: is there a circle?"),
-                );
+            if self.run.executions >= self.steps_max {
+                let problem = match self.steps_max == STEPS_MAX as u64 {
+                    true => format!("the message passed {STEPS_MAX} nodes: is there a circle?"),
+                    false => {
+                        "the message passed too many nodes, with all that came of it: is there a circle?".to_owned()
+                    }
+                };
+                self.fail_for_good(&task, problem);
                 break;
             }
             self.step(task);
         }
+        self.host.passed(self.run.executions);
         self.run
     }
 
@@ -288,9 +306,17 @@ impl<'a, 'h> Runner<'a, 'h> {
         // More can never be passed.
         if self.tasks.len() > STEPS_MAX {
             self.tasks.clear();
-            return self.fail(
+            return self.fail_for_good(
                 &task,
                 format!("the message would pass more than {STEPS_MAX} nodes: is there a circle?"),
+            );
+        }
+        if self.made_bytes > MADE_BYTES_MAX {
+            self.tasks.clear();
+            self.made_bytes = 0;
+            return self.fail_for_good(
+                &task,
+                format!("nodes have made more than {} MiB of the message", MADE_BYTES_MAX >> 20),
             );
         }
         node.counts.message();
@@ -340,7 +366,19 @@ impl<'a, 'h> Runner<'a, 'h> {
         if debugging.wants_all(|| self.host.now_ms()) {
             self.debug(task, &message, Some(&label), None);
         }
-        self.push_targets(&task.chain, task.node, task.returns.as_ref(), &label, &message);
+        self.push_made(task, &label, &message);
+    }
+
+    /// What a node has made of its task. Alone it takes no more than what it was made of.
+    fn push_made(&mut self, task: &Task<'a>, label: &str, message: &Rc<Message<'a>>) -> bool {
+        let is_alone = self.tasks.is_empty();
+        let is_pushed = self.push_targets(&task.chain, task.node, task.returns.as_ref(), label, message);
+        if is_alone {
+            self.made_bytes = 0;
+        } else if is_pushed && !Rc::ptr_eq(message, &task.message) {
+            self.made_bytes = self.made_bytes.saturating_add(message.weight());
+        }
+        is_pushed
     }
 
     /// Whether anything is connected there.
@@ -411,6 +449,13 @@ impl<'a, 'h> Runner<'a, 'h> {
         self.refused(task, Rc::new(message), error, true);
     }
 
+    /// As [`Runner::fail`]; the next try would come to the same.
+    fn fail_for_good(&mut self, task: &Task<'a>, error: String) {
+        let mut message = Message::clone(&task.message);
+        message.metadata.put("error", error.clone());
+        self.refused(task, Rc::new(message), error, false);
+    }
+
     /// As it goes by the Failure connection; without one the task is tried again, if it may be.
     fn refused(&mut self, task: &Task<'a>, message: Rc<Message<'a>>, error: String, may_be_retried: bool) {
         let node = &task.chain.nodes[task.node];
@@ -418,14 +463,17 @@ impl<'a, 'h> Runner<'a, 'h> {
         if node.debugging.wants_failures(|| self.host.now_ms()) {
             self.debug(task, &task.message, Some(FAILURE), Some(&error));
         }
-        let is_handled = self.run.executions < STEPS_MAX as u64
-            && self.push_targets(&task.chain, task.node, task.returns.as_ref(), FAILURE, &message);
+        let is_handled = self.run.executions < self.steps_max && self.push_made(task, FAILURE, &message);
         if !is_handled {
-            let keeps = may_be_retried && self.host.keeps_failed();
+            let wants_retry = may_be_retried && self.host.keeps_failed();
+            let keeps = wants_retry && self.host.keep_failed(task.message.weight());
             self.run.failures.push(Failure {
                 chain: task.chain.id,
                 node: node.name.to_string(),
-                error,
+                error: match wants_retry && !keeps {
+                    true => format!("{error} (not tried again: too much has come of the message)"),
+                    false => error,
+                },
                 at: keeps.then(|| Box::new(failed_at(task))),
             });
         }

@@ -48,6 +48,17 @@ pub struct KeyValue<'a> {
     pub value: Value,
 }
 
+impl KeyValue<'_> {
+    /// In memory, about, when it is kept.
+    pub fn weight(&self) -> usize {
+        let text = match &self.value {
+            Value::String(text) | Value::Json(text) => text.len(),
+            _ => 0,
+        };
+        96 + self.key.len() + text
+    }
+}
+
 /// Members that are looked at, `null` included: of a gateway they are devices.
 const MEMBERS_MAX: usize = 100_000;
 

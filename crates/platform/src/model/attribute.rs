@@ -36,3 +36,14 @@ pub struct Attribute {
     pub value: Value,
     pub last_update_ms: i64,
 }
+
+impl Attribute {
+    /// In memory, about, when it is kept.
+    pub fn weight(&self) -> usize {
+        let text = match &self.value {
+            Value::String(text) | Value::Json(text) => text.len(),
+            _ => 0,
+        };
+        128 + self.key.len() + text
+    }
+}

@@ -142,7 +142,7 @@ impl Platform {
                 visit
                     .core
                     .pending
-                    .push_point(entity.id, &value.key, ts_ms, value.value.clone(), keeping);
+                    .push_point((tenant, entity.id), &value.key, ts_ms, value.value.clone(), keeping);
             }
             if is_counted {
                 visit.count_stored(tenant, values, ttl_s.into());

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value as Json;
 use timeseries::{Kept, Position, TimedValue};
 
+use super::aside::{Aside, Queued};
+use super::budget::Budget;
 use super::pending::Keeping;
 use super::retries::Work;
-use super::slow_scripts::is_slow;
+use super::slow_scripts::slow;
 use super::waiting_calls::Stored;
-use super::{Aside, Core, News, Outlet, Platform, Queued};
+use super::{Core, News, Outlet, Platform};
 use crate::alarm_rules::{Action, Effect, Event};
 use crate::chain::{
     self, Chain, Continuation, DebugEvent, Host, Message, NodeError, Outbound, RpcCall, Run, Saving, alarm_message,
@@ -22,6 +24,10 @@ use crate::model::{Alarm, Attribute, MAIN_QUEUE, Relation, Scope};
 use crate::queue_statistics::{Exception, Fate};
 use crate::repository::RelationSelection;
 use crate::usage::Counter;
+
+/// Why a node keeps nothing more.
+const KEPT_TOO_MUCH: &str = "too much has come of the message: nothing more of it is kept";
+const PENDING_TOO_MUCH: &str = "too much of this tenant waits to be stored";
 
 /// In which a node for alarm rules is sought.
 const CHAINS_SEEN_MAX: usize = 50;
@@ -46,6 +52,10 @@ pub(super) struct Visit<'v> {
     pub under_way: usize,
     /// How often what is at hand was put aside.
     depth: usize,
+    /// Of the message at hand, with all that comes of it.
+    pub budget: Budget,
+    /// When the first try again was made.
+    pub retrying_since: Option<Instant>,
     /// The message of the log that is processed.
     pub at: Option<Position>,
     /// Of each feature: which message was the last to ask, for which tenant.
@@ -64,6 +74,8 @@ impl<'v> Visit<'v> {
             waiting: None,
             under_way: 0,
             depth: 0,
+            budget: Budget::default(),
+            retrying_since: None,
             at: None,
             asked: [None; ApiFeature::ALL.len()],
         }
@@ -149,9 +161,9 @@ impl<'v> Visit<'v> {
     /// What chains have put aside, in its order.
     pub fn drain_queue(&mut self) {
         self.at = None;
-        while let Some(Queued { what, depth }) = self.core.queue.pop_front() {
-            self.depth = depth;
-            match what {
+        while let Some(queued) = self.core.queue.pop() {
+            (self.depth, self.budget) = (queued.depth, queued.budget);
+            match queued.what {
                 Aside::Behind(queue, then) => self.go_on_behind(&queue, then),
                 Aside::News(news) => self.tell(news),
             }
@@ -170,18 +182,50 @@ impl<'v> Visit<'v> {
         self.finish(originator, tenant, Some(queue), &done);
     }
 
-    fn put_aside(&mut self, what: Aside) -> Result<(), NodeError> {
+    /// The next message, unless it comes of one that was put aside.
+    pub fn begin_message(&mut self) {
+        if self.depth == 0 {
+            self.budget.begin();
+        }
+    }
+
+    /// So many bytes for the message at hand.
+    fn keep(&self, bytes: usize) -> Result<(), NodeError> {
+        match self.budget.keep(bytes) {
+            true => Ok(()),
+            false => Err(NodeError::new(KEPT_TOO_MUCH)),
+        }
+    }
+
+    fn keep_changes(&mut self, tenant: TenantId, bytes: usize) -> Result<(), NodeError> {
+        if !self.core.pending.has_room_for_changes(tenant, bytes) {
+            return Err(NodeError::new(PENDING_TOO_MUCH));
+        }
+        self.keep(bytes)?;
+        self.core.pending.changes_take(tenant, bytes);
+        Ok(())
+    }
+
+    fn put_aside(&mut self, tenant: TenantId, what: Aside) -> Result<(), NodeError> {
         if self.depth >= ASIDE_DEPTH_MAX {
             return Err(NodeError::new(format!(
                 "the message went through {ASIDE_DEPTH_MAX} checkpoints and alarms: is there a circle?"
             )));
         }
-        if self.core.queue.len() >= self.platform.options.queued_max {
+        let bytes = what.weight();
+        if !self.core.queue.has_room(tenant, bytes) {
             self.core.stats.dropped_queued_total += 1;
             return Err(NodeError::new("the queue of what chains have put aside is full"));
         }
+        self.keep(bytes)?;
         let depth = self.depth + 1;
-        self.core.queue.push_back(Queued { what, depth });
+        self.core.queue.push(Queued {
+            what,
+            tenant,
+            bytes,
+            depth,
+            budget: self.budget.clone(),
+        });
         Ok(())
     }
 
@@ -304,19 +348,25 @@ impl Host for Visit<'_> {
         if let Some(kept) = saving.kept {
             // Only what is in the history takes storage, and ends.
             let is_history = kept != Kept::AsLatest;
-            let tenant = self.limited_tenant(entity).filter(|_| is_history);
-            if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Storage)) {
+            let limited = self.limited_tenant(entity).filter(|_| is_history);
+            if limited.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Storage)) {
                 return Err(NodeError::new("DB storage writes are disabled due to API limits!"));
             }
+            let tenant = self.tenant_of(entity);
+            let bytes = values.iter().map(KeyValue::weight).sum();
+            if !self.core.pending.has_room_for_points(tenant, bytes) {
+                return Err(NodeError::new(PENDING_TOO_MUCH));
+            }
+            self.keep(bytes)?;
+            self.core.pending.points_take(tenant, bytes);
             let ttl_s = ttl_seconds(saving.ttl_s);
             let keeping = Keeping { kept, ttl_s };
             for value in values {
                 self.core
                     .pending
-                    .push_point(entity.id, &value.key, ts_ms, value.value.clone(), keeping);
+                    .push_point((tenant, entity.id), &value.key, ts_ms, value.value.clone(), keeping);
             }
             if is_history && !self.is_replay {
-                let tenant = self.tenant_of(entity);
                 self.count_stored(tenant, values, saving.ttl_s);
             }
         }
@@ -336,6 +386,8 @@ impl Host for Visit<'_> {
         if self.is_replay {
             return Ok(());
         }
+        let tenant = self.tenant_of(entity);
+        self.keep_changes(tenant, attributes.iter().map(Attribute::weight).sum())?;
         self.put_attributes(entity, scope, attributes, notifies_device)
     }
 
@@ -349,6 +401,8 @@ impl Host for Visit<'_> {
         if self.is_replay {
             return Ok(());
         }
+        let tenant = self.tenant_of(entity);
+        self.keep_changes(tenant, keys.iter().map(|key| 96 + key.len()).sum())?;
         self.remove_attributes(entity, scope, keys, notifies_device)
     }
 
@@ -392,6 +446,8 @@ impl Host for Visit<'_> {
         if self.is_replay {
             return Ok(());
         }
+        let details = alarm.details.as_ref().map_or(0, chain::json_weight);
+        self.keep_changes(alarm.tenant_id, details + 512)?;
         let action = match alarm {
             alarm if alarm.cleared => Action::Cleared,
             alarm if self.stored_alarm(alarm.id.unwrap_or_default())?.is_some() => Action::Updated,
@@ -412,13 +468,14 @@ impl Host for Visit<'_> {
             return Ok(());
         }
         let node = node.map(|node| ("ruleNodeId", node.to_string()));
-        self.put_aside(Aside::News(News {
+        let news = News {
             kind,
             entity: alarm.originator,
             tenant: alarm.tenant_id,
             metadata: node.into_iter().collect(),
             data: serde_json::to_value(alarm).map_err(|error| NodeError::new(error.to_string()))?,
-        }))
+        };
+        self.put_aside(alarm.tenant_id, Aside::News(news))
     }
 
     fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError> {
@@ -448,7 +505,18 @@ impl Host for Visit<'_> {
         self.outlet.reply_to_device(DeviceId(device.id), request_id, body)
     }
 
+    fn steps_left(&self) -> u64 {
+        self.budget.steps_left()
+    }
+
+    fn passed(&mut self, steps: u64) {
+        self.budget.passed(steps);
+    }
+
     fn script_refusal(&mut self, originator: EntityId) -> Option<&'static str> {
+        if !self.budget.has_time_for_scripts() {
+            return Some("scripts have taken too long of this message: none is run for it any more");
+        }
         let tenant = self.limited_tenant(originator);
         if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts)) {
             return Some("JS Execution is disabled due to API limits!");
@@ -462,9 +530,12 @@ impl Host for Visit<'_> {
     }
 
     fn script_took(&mut self, originator: EntityId, took: Duration) {
-        if is_slow(took) && self.core.roots.len() > 1 {
+        let before = self.budget.script_took(took);
+        if let Some(slow) = slow(before, took)
+            && self.core.roots.len() > 1
+        {
             let tenant = self.tenant_of(originator);
-            self.core.slow_scripts.add(tenant, took, Instant::now());
+            self.core.slow_scripts.add(tenant, slow, Instant::now());
         }
     }
 
@@ -499,8 +570,13 @@ impl Host for Visit<'_> {
         self.keeps_failed
     }
 
+    fn keep_failed(&mut self, bytes: usize) -> bool {
+        self.budget.keep(bytes)
+    }
+
     fn enqueue(&mut self, queue: &str, then: Continuation) -> Result<(), NodeError> {
-        self.put_aside(Aside::Behind(queue.into(), then))
+        let tenant = self.tenant_of(then.message.originator);
+        self.put_aside(tenant, Aside::Behind(queue.into(), then))
     }
 
     fn debug(&mut self, event: &DebugEvent<'_>) {

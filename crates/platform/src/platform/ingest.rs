@@ -392,6 +392,7 @@ impl Visit<'_> {
     }
 
     pub fn run(&mut self, sender: &Sender, message: Message<'_>) {
+        self.begin_message();
         if self.is_off(sender.entry.tenant, ApiFeature::RuleEngine) {
             self.core.stats.over_limit_messages_total += 1;
             return;
@@ -413,6 +414,7 @@ impl Visit<'_> {
 
     /// What alarm rules say without a message: from their node on, or from the start of a chain that has none.
     pub fn run_from_rules(&mut self, sender: &Sender, label: &str, message: Message<'_>) {
+        self.begin_message();
         let Some(chain) = self.chain_of(sender) else { return };
         let node = chain.device_profile_nodes().next();
         let done = match node {
@@ -422,6 +424,7 @@ impl Visit<'_> {
                     Continuation {
                         chain: chain.id,
                         node,
+                        name: None,
                         message,
                         returns: Vec::new(),
                     },

@@ -19,8 +19,10 @@
 //! One lock: messages of one platform are processed one after the other, which is what keeps the order.
 
 mod alarms;
+mod aside;
 mod attributes;
 mod behind;
+mod budget;
 mod gateway;
 mod host;
 mod ingest;
@@ -36,7 +38,6 @@ mod slow_scripts;
 mod tick;
 mod waiting_calls;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -52,7 +53,7 @@ pub use retention::RetentionError;
 
 use crate::activity::Activity;
 use crate::alarm_rules::{Rules, State};
-use crate::chain::{Chain, ChainError, ChainNodes, Continuation, NodeStatistics, Warning};
+use crate::chain::{Chain, ChainError, ChainNodes, NodeStatistics, Warning};
 use crate::decode::{Limits, Transport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
@@ -61,6 +62,7 @@ use crate::model::RuleChain;
 use crate::queue_statistics::QueueStatistics;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::{Counter, Usage};
+use aside::AsideQueue;
 use behind::Behind;
 use off_times::OffTimes;
 use pending::Pending;
@@ -143,6 +145,8 @@ pub struct Platform {
     store: Arc<dyn Store>,
     options: Options,
     core: Mutex<Core>,
+    /// Held while a chain is read and compiled, which may take seconds: the one that was saved last is the last to be put in.
+    reloading: Mutex<()>,
     retention: Mutex<Retention>,
 }
 
@@ -187,7 +191,7 @@ struct Core {
     processed: Position,
     calls: WaitingCalls,
     /// What chains have put aside, to be done when what is at hand is done.
-    queue: VecDeque<Queued>,
+    queue: AsideQueue,
     queues: Queues,
     retries: Retries,
     periodic: Vec<Periodic>,
@@ -219,20 +223,6 @@ struct DeviceState {
 struct DeviceAlarms {
     rules: Arc<Rules>,
     state: State,
-}
-
-/// What is done after the message that brought it about.
-struct Queued {
-    what: Aside,
-    /// How often what it comes of was put aside.
-    depth: usize,
-}
-
-enum Aside {
-    /// Goes on behind a checkpoint, in the queue of this name.
-    Behind(Box<str>, Continuation),
-    /// What a node did to an alarm.
-    News(News),
 }
 
 struct Periodic {
@@ -273,11 +263,19 @@ impl From<RepositoryError> for OpenError {
     }
 }
 
+fn compile(chain: &RuleChain) -> Result<Chain, OpenError> {
+    let id = chain.id.unwrap_or_default();
+    let empty = serde_json::Value::Null;
+    let metadata = chain.metadata.as_ref().unwrap_or(&empty);
+    Chain::compile(chain.tenant_id, id, metadata).map_err(|source| OpenError::Chain { id, source })
+}
+
 impl Platform {
     /// Compiles all chains and reads what machines kept.
     pub fn open(entities: Arc<Entities>, store: Arc<dyn Store>, options: Options) -> Result<Platform, OpenError> {
         let mut core = Core {
             calls: WaitingCalls::new(options.waiting_calls_max),
+            queue: AsideQueue::new(options.queued_max),
             retries: Retries::new(options.queued_max),
             ..Core::default()
         };
@@ -287,7 +285,8 @@ impl Platform {
             chains.push(record.read::<RuleChain>())
         })?;
         for chain in chains {
-            core.put_chain(&chain?, 0)?;
+            let chain = chain?;
+            core.put_chain(&chain, compile(&chain)?, 0);
         }
         repository.for_each_state(StateKind::Activity, &mut |device, bytes| {
             if let Some(activity) = Activity::from_bytes(bytes) {
@@ -311,6 +310,7 @@ impl Platform {
             store,
             options,
             core: Mutex::new(core),
+            reloading: Mutex::default(),
         })
     }
 
@@ -377,15 +377,16 @@ impl Platform {
 
     /// After a chain was saved, made the root, or deleted.
     pub fn reload_chain(&self, id: RuleChainId, now_ms: i64) -> Result<(), OpenError> {
-        let record = self.entities.repository().get(id.entity())?;
-        let mut core = self.core();
-        match record {
-            Some(record) => core.put_chain(&record.read::<RuleChain>()?, now_ms),
-            None => {
-                core.remove_chain(id);
-                Ok(())
+        let _turn = self.reloading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match self.entities.repository().get(id.entity())? {
+            Some(record) => {
+                let chain = record.read::<RuleChain>()?;
+                let compiled = compile(&chain)?;
+                self.core().put_chain(&chain, compiled, now_ms);
             }
+            None => self.core().remove_chain(id),
         }
+        Ok(())
     }
 
     /// After a profile was saved: its devices take its alarm rules over with their next message.
@@ -450,11 +451,8 @@ impl Core {
         self.pending_position = Some(position);
     }
 
-    fn put_chain(&mut self, chain: &RuleChain, now_ms: i64) -> Result<(), OpenError> {
+    fn put_chain(&mut self, chain: &RuleChain, compiled: Chain, now_ms: i64) {
         let id = chain.id.unwrap_or_default();
-        let empty = serde_json::Value::Null;
-        let compiled = Chain::compile(chain.tenant_id, id, chain.metadata.as_ref().unwrap_or(&empty))
-            .map_err(|source| OpenError::Chain { id, source })?;
         self.remove_chain(id);
         for (node, period_s) in compiled.periodic_nodes() {
             let period_ms = i64::try_from(period_s.saturating_mul(1000)).unwrap_or(i64::MAX);
@@ -470,7 +468,6 @@ impl Core {
         if chain.root {
             self.roots.insert(chain.tenant_id, id);
         }
-        Ok(())
     }
 
     fn remove_chain(&mut self, id: RuleChainId) {

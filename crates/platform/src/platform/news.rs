@@ -30,6 +30,7 @@ impl Platform {
 impl Visit<'_> {
     pub fn tell(&mut self, news: News) {
         let now_ms = self.now_ms;
+        self.begin_message();
         if news.entity.kind == EntityType::Device
             && let Ok(sender) = self.sender(DeviceId(news.entity.id))
         {

@@ -6,12 +6,16 @@ use std::ops::Range;
 
 use timeseries::{EntityId, Kept, Point, TimedValue, Value};
 
-use super::HashMap;
-use crate::ids::{AlarmId, Uuid};
+use super::{HashMap, HashSet};
+use crate::ids::{AlarmId, TenantId, Uuid};
 use crate::model::{Alarm, Attribute, Scope};
 use crate::repository::Change;
+use crate::shares::{Load, Shares};
 
-#[derive(Debug, Default)]
+/// Of points, and as much of changes, that chains may have waiting: many times what a batch has in it. A tenant has its part.
+const BYTES_MAX: usize = 256 << 20;
+
+#[derive(Debug)]
 pub struct Pending {
     /// All keys, one behind the other.
     keys: String,
@@ -19,12 +23,38 @@ pub struct Pending {
     /// One of the points has one of its own.
     has_ttls: bool,
     newest: RefCell<Newest>,
+    points_load: Shares,
+    /// When points were looked through last for those that others replace: how many were left.
+    distinct_points: usize,
     changes: Vec<Change>,
+    changes_load: Shares,
     /// The last change of each, by its place in `changes`.
     attributes: HashMap<(Uuid, Scope), HashMap<String, usize>>,
     alarms: HashMap<AlarmId, usize>,
     /// By originator and type.
     alarms_of: HashMap<Uuid, HashMap<String, usize>>,
+}
+
+impl Default for Pending {
+    fn default() -> Pending {
+        let most = Load {
+            count: usize::MAX,
+            bytes: BYTES_MAX,
+        };
+        Pending {
+            keys: String::new(),
+            points: Vec::new(),
+            has_ttls: false,
+            newest: RefCell::default(),
+            points_load: Shares::new(most),
+            distinct_points: 0,
+            changes: Vec::new(),
+            changes_load: Shares::new(most),
+            attributes: HashMap::default(),
+            alarms: HashMap::default(),
+            alarms_of: HashMap::default(),
+        }
+    }
 }
 
 /// The newest point of each series, by its place: as far as somebody has asked.
@@ -59,6 +89,7 @@ impl Keeping {
 
 #[derive(Debug)]
 struct PendingPoint {
+    tenant: TenantId,
     entity: EntityId,
     key: Range<usize>,
     ts_ms: i64,
@@ -66,18 +97,90 @@ struct PendingPoint {
     keeping: Keeping,
 }
 
+impl PendingPoint {
+    fn weight(&self) -> usize {
+        let text = match &self.value {
+            Value::String(text) | Value::Json(text) => text.len(),
+            _ => 0,
+        };
+        size_of::<PendingPoint>() + self.key.len() + text
+    }
+}
+
+fn has_room(load: &Shares, tenant: TenantId, bytes: usize) -> bool {
+    load.is_first(tenant) || load.has_room(tenant, bytes)
+}
+
 impl Pending {
-    pub fn push_point(&mut self, entity: Uuid, key: &str, ts_ms: i64, value: Value, keeping: Keeping) {
+    pub fn push_point(
+        &mut self,
+        (tenant, entity): (TenantId, Uuid),
+        key: &str,
+        ts_ms: i64,
+        value: Value,
+        keeping: Keeping,
+    ) {
         self.has_ttls |= keeping.ttl_s > 0;
         let start = self.keys.len();
         self.keys.push_str(key);
         self.points.push(PendingPoint {
+            tenant,
             entity: entity.into(),
             key: start..self.keys.len(),
             ts_ms,
             value,
             keeping,
         });
+    }
+
+    /// For points of a chain. What a tenant has alone may be as large as it is.
+    pub fn has_room_for_points(&mut self, tenant: TenantId, bytes: usize) -> bool {
+        if has_room(&self.points_load, tenant, bytes) {
+            return true;
+        }
+        // Messages that are tried again from the start while no batch is taken say the same again and again.
+        if self.points.len() / 2 > self.distinct_points {
+            self.forget_replaced();
+        }
+        has_room(&self.points_load, tenant, bytes)
+    }
+
+    pub fn points_take(&mut self, tenant: TenantId, bytes: usize) {
+        self.points_load.add(tenant, bytes);
+    }
+
+    /// As [`Pending::has_room_for_points`], of attributes and alarms.
+    pub fn has_room_for_changes(&self, tenant: TenantId, bytes: usize) -> bool {
+        has_room(&self.changes_load, tenant, bytes)
+    }
+
+    pub fn changes_take(&mut self, tenant: TenantId, bytes: usize) {
+        self.changes_load.add(tenant, bytes);
+    }
+
+    /// Of points of one time the last one counts.
+    fn forget_replaced(&mut self) {
+        let keys = std::mem::take(&mut self.keys);
+        let mut seen = HashSet::default();
+        let mut left = Vec::new();
+        for point in std::mem::take(&mut self.points).into_iter().rev() {
+            let is_latest = point.keeping.kept == Kept::AsLatest;
+            let is_history = point.keeping.kept == Kept::InHistory;
+            let place = (point.entity, &keys[point.key.clone()], point.ts_ms);
+            if seen.insert((place, is_latest, is_history)) {
+                left.push(point);
+            }
+        }
+        self.points_load.clear();
+        for mut point in left.into_iter().rev() {
+            let start = self.keys.len();
+            self.keys.push_str(&keys[point.key.clone()]);
+            point.key = start..self.keys.len();
+            self.points_load.add(point.tenant, point.weight());
+            self.points.push(point);
+        }
+        self.distinct_points = self.points.len();
+        self.newest = RefCell::default();
     }
 
     pub fn has_ttls(&self) -> bool {
@@ -114,6 +217,8 @@ impl Pending {
         self.points.clear();
         self.has_ttls = false;
         self.newest = RefCell::default();
+        self.points_load.clear();
+        self.distinct_points = 0;
     }
 
     /// The newest of this batch; the last one of equal times.
@@ -180,6 +285,7 @@ impl Pending {
         self.attributes.clear();
         self.alarms.clear();
         self.alarms_of.clear();
+        self.changes_load.clear();
         std::mem::take(&mut self.changes)
     }
 
@@ -261,7 +367,8 @@ mod tests {
     fn the_newest_point_is_found_whenever_it_came() {
         let mut pending = Pending::default();
         let mut push = |key: &str, ts_ms, value| {
-            pending.push_point(ENTITY, key, ts_ms, Value::Long(value), Keeping::default());
+            let of = (TenantId::NULL, ENTITY);
+            pending.push_point(of, key, ts_ms, Value::Long(value), Keeping::default());
             pending.latest(ENTITY, "a").map(|newest| (newest.ts_ms, newest.value))
         };
         assert_eq!(push("b", 9, 0), None);
@@ -272,6 +379,33 @@ mod tests {
         assert_eq!(pending.latest(OTHER, "a"), None);
         pending.clear_points();
         assert_eq!(pending.latest(ENTITY, "a"), None);
+    }
+
+    #[test]
+    fn points_that_are_said_again_take_no_room() {
+        let mut pending = Pending::default();
+        let [tenant, other] = [3, 4].map(|n| TenantId(Uuid([n; 16])));
+        let text: Box<str> = "x".repeat(1 << 20).into();
+        let mut said = 0;
+        let mut say = |pending: &mut Pending, ts_ms| {
+            let value = Value::String(text.clone());
+            said += 1;
+            pending.push_point((tenant, ENTITY), "a", ts_ms, value, Keeping::default());
+            pending.points_take(tenant, text.len());
+        };
+        for _ in 0..200 {
+            assert!(pending.has_room_for_points(tenant, text.len()));
+            say(&mut pending, 1);
+        }
+        assert!(pending.point_count() < 130, "looked through when it was full");
+        pending.clear_points();
+        (0..128).for_each(|ts_ms| say(&mut pending, ts_ms));
+        assert!(!pending.has_room_for_points(tenant, text.len()));
+        assert_eq!(pending.point_count(), 128, "all of them count");
+        assert!(pending.has_room_for_points(other, text.len()));
+        assert_eq!(pending.latest(ENTITY, "a").map(|newest| newest.ts_ms), Some(127));
+        pending.clear_points();
+        assert!(pending.has_room_for_points(tenant, text.len()));
     }
 
     #[test]

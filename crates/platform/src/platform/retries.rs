@@ -25,6 +25,9 @@ use crate::shares::{Load, Shares};
 /// Of all messages that wait, as they are stored.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
+/// The same in the middle of a batch that was taken when there was room: of one message much may wait.
+const BATCH_BYTES_MAX: usize = 4 * WAITING_BYTES_MAX;
+
 /// Messages that are done and stay until what they stored is durable: the store is to be flushed when there are more. All of them are done
 /// again after a kill.
 const DONE_MAX: usize = 10_000;
@@ -80,7 +83,7 @@ impl Work {
                 json!({"kind": "message", "chain": chain, "message": message_json(message)})
             }
             Work::Resume(then) => json!({
-                "kind": "resume", "chain": then.chain, "node": then.node, "returns": then.returns, "message": message_json(&then.message),
+                "kind": "resume", "chain": then.chain, "node": then.node, "name": then.name, "returns": then.returns, "message": message_json(&then.message),
             }),
             Work::Failed(all) => {
                 let all = all.iter().map(|(chain, at)| {
@@ -118,6 +121,8 @@ struct Waiting {
     /// What other systems have not answered yet, and what failed meanwhile. After a restart the try is made again.
     under_way: usize,
     failed: Run,
+    /// What this try has kept so far.
+    kept_bytes: usize,
     /// Tries that no replay of the log makes have stored points: not durable before what is behind this position is.
     stored: Option<Position>,
     /// What made them, if there is less to do now. A restart begins with it.
@@ -221,6 +226,32 @@ impl Retries {
         Some(waiting)
     }
 
+    /// It is the first that may go on when there is time.
+    fn put_off(&mut self, number: u64, now_ms: i64) {
+        if let Some(waiting) = self.waiting.get_mut(&number) {
+            waiting.due_ms = now_ms;
+            self.next_due_ms = self.next_due_ms.min(now_ms);
+        }
+    }
+
+    /// One of each tenant in turn, and of each what is due for longest: there may be more than there is time for.
+    fn due_in_turns(&self, now_ms: i64) -> Vec<u64> {
+        let due = self.waiting.iter().filter(|(_, waiting)| waiting.due_ms <= now_ms);
+        let mut due: Vec<_> = due
+            .map(|(number, waiting)| (waiting.due_ms, *number, waiting.tenant))
+            .collect();
+        due.sort_unstable();
+        let mut turns: HashMap<TenantId, usize> = HashMap::default();
+        let mut in_turns: Vec<(usize, i64, u64)> = Vec::with_capacity(due.len());
+        for (due_ms, number, tenant) in due {
+            let turn = turns.entry(tenant).or_default();
+            *turn += 1;
+            in_turns.push((*turn, due_ms, number));
+        }
+        in_turns.sort_unstable();
+        in_turns.into_iter().map(|(_, _, number)| number).collect()
+    }
+
     /// The next one of its lane.
     fn leave_lane(&mut self, number: u64, lane: Option<&Lane>) -> Option<u64> {
         let lane = lane?;
@@ -311,8 +342,7 @@ impl Visit<'_> {
         if !is_held && self.try_once(number, &mut waiting) {
             return;
         }
-        // Alone, a tenant fills it, and its devices are held. With others it would hold theirs.
-        if self.core.roots.len() > 1 && waiting.under_way == 0 && !self.core.retries.shares.has_room(tenant, 0) {
+        if waiting.under_way == 0 && !self.has_room_in_retries(tenant) {
             waiting.failures.push((String::new(), NO_ROOM.to_owned()));
             self.count_fate(tenant, Some(&waiting.queue), Fate::Failed, &Run::default());
             return self.give_up(&waiting);
@@ -327,19 +357,22 @@ impl Visit<'_> {
         self.core.retries.insert(number, waiting);
     }
 
+    /// Alone, a tenant fills it, and its devices are held, but for one batch, which has so much beside it. With others it would hold theirs.
+    fn has_room_in_retries(&self, tenant: TenantId) -> bool {
+        let shares = &self.core.retries.shares;
+        match self.core.roots.len() > 1 {
+            true => shares.has_room(tenant, 0),
+            false => shares.used().bytes < BATCH_BYTES_MAX,
+        }
+    }
+
     /// Those whose pause is over, and what waits behind them.
     pub fn retry_due(&mut self) {
         if self.core.retries.next_due_ms > self.now_ms {
             return;
         }
-        let waiting = self.core.retries.waiting.iter();
-        let due: Vec<u64> = waiting
-            .filter(|(_, waiting)| waiting.due_ms <= self.now_ms)
-            .map(|(number, _)| *number)
-            .collect();
-        let begun = Instant::now();
-        for number in due {
-            if begun.elapsed() > RETRIED_FOR {
+        for number in self.core.retries.due_in_turns(self.now_ms) {
+            if self.has_retried_enough() {
                 break;
             }
             self.retry(number);
@@ -348,18 +381,34 @@ impl Visit<'_> {
         self.core.retries.next_due_ms = next.unwrap_or(i64::MAX);
     }
 
-    fn retry(&mut self, mut number: u64) {
-        while let Some(mut waiting) = self.core.retries.take(number) {
-            self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
-            if !self.try_once(number, &mut waiting) {
-                self.core.keep(number, &mut waiting);
-                return self.core.retries.insert(number, waiting);
+    fn has_retried_enough(&mut self) -> bool {
+        self.retrying_since.get_or_insert_with(Instant::now).elapsed() > RETRIED_FOR
+    }
+
+    /// With those that waited behind it, until something new has its turn.
+    fn retry(&mut self, number: u64) {
+        let mut next = Some(number);
+        while let Some(number) = next {
+            if self.has_retried_enough() {
+                return self.core.retries.put_off(number, self.now_ms);
             }
-            match self.is_done(number, &waiting) {
-                Some(next) => number = next,
-                None => return,
-            }
+            next = self.retry_one(number);
+            // It is a part of the try, which is to be over before the next one.
+            self.drain_queue();
         }
+    }
+
+    /// The number of the one that may go on.
+    fn retry_one(&mut self, number: u64) -> Option<u64> {
+        let mut waiting = self.core.retries.take(number)?;
+        self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
+        self.begin_message();
+        if self.try_once(number, &mut waiting) {
+            return self.is_done(number, &waiting);
+        }
+        self.core.keep(number, &mut waiting);
+        self.core.retries.insert(number, waiting);
+        None
     }
 
     /// The number of the one that may go on.
@@ -371,12 +420,10 @@ impl Visit<'_> {
     /// A message of a queue that does not try again waits for another system: it is sent again after a kill, as from a queue that does. Behind its
     /// node only, and it is not counted here: it waits with the calls. Returns its number.
     pub fn keep_alone(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
-        let chain = self.core.chains.get(&then.chain);
-        let name = chain.and_then(|chain| chain.node_name(then.node)).unwrap_or_default();
         let at = FailedAt {
             message: then.message.clone(),
             node: then.node,
-            name: name.to_owned(),
+            name: then.name.clone().unwrap_or_default(),
             returns: then.returns.clone(),
         };
         let waiting = Waiting {
@@ -416,6 +463,9 @@ impl Visit<'_> {
 
     /// Another system has said something to a message that waits for it: it goes on, and is judged when all of them have.
     pub fn go_on_waiting(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) {
+        self.begin_message();
+        let known = self.core.retries.waiting.get(&number);
+        self.budget.keep(known.map_or(0, |waiting| waiting.kept_bytes));
         let before = (self.keeps_failed, self.waiting, self.under_way);
         (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
         let (done, has_stored) = self.watch_points(go_on);
@@ -432,6 +482,7 @@ impl Visit<'_> {
             failures: done.failures,
             ..Run::default()
         });
+        waiting.kept_bytes = self.budget.kept_bytes();
         waiting.under_way = (waiting.under_way + more).saturating_sub(1);
         let done = std::mem::take(&mut waiting.failed);
         if waiting.under_way > 0 {
@@ -460,6 +511,7 @@ impl Visit<'_> {
             waiting.stored = Some(self.core.processed);
         }
         waiting.under_way = self.under_way;
+        waiting.kept_bytes = self.budget.kept_bytes();
         (self.keeps_failed, self.waiting, self.under_way) = (false, None, 0);
         self.count_run(waiting.tenant, &done);
         if waiting.under_way > 0 {
@@ -607,6 +659,7 @@ impl Waiting {
             bytes: 0,
             under_way: 0,
             failed: Run::default(),
+            kept_bytes: 0,
             stored: None,
             made_by: None,
         }
@@ -650,6 +703,7 @@ impl Waiting {
             "resume" => Work::Resume(Continuation {
                 chain: chain(work)?,
                 node: node(work)?,
+                name: work["name"].as_str().map(str::to_owned),
                 message: message_of(&work["message"])?,
                 // Earlier versions had none.
                 returns: serde_json::from_value(work["returns"].clone()).unwrap_or_default(),

@@ -119,6 +119,15 @@ impl Platform {
         visit.go_on_outside(number, said);
         visit.drain_queue();
     }
+
+    /// What has waited too long for an answer fails. A part of [`Platform::tick`], for a caller whose clock stands still because a batch is
+    /// not taken.
+    pub fn expire_calls(&self, now_ms: i64, outlet: &mut dyn Outlet) {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.expire_calls();
+        visit.drain_queue();
+    }
 }
 
 impl super::Core {
@@ -158,6 +167,7 @@ impl Visit<'_> {
                 continue;
             };
             let service = self.platform.options.service.clone();
+            self.begin_message();
             let done = chain::tick(&chain, node, tenant.0, &service, self);
             self.finish(tenant.entity(), tenant, None, &done);
         }
@@ -178,6 +188,7 @@ impl Visit<'_> {
         };
         let originator = then.message.originator;
         let tenant = self.tenant_of(originator);
+        self.begin_message();
         let done = match answer {
             Ok(body) => chain::resume(then, "Success", Some(body), self),
             Err(error) => {
@@ -198,6 +209,7 @@ impl Visit<'_> {
         match kept {
             Stored::InItsQueue(waiting) => self.go_on_waiting(waiting, |visit| chain::returned(then, said, visit)),
             Stored::Alone(number) => {
+                self.begin_message();
                 let done = self.go_on_alone(number, |visit| chain::returned(then, said, visit));
                 self.finish(originator, tenant, None, &done);
             }

@@ -108,19 +108,44 @@ impl KeysNode {
 #[derive(Debug)]
 pub struct Names(RegexSet);
 
-/// Of all expressions of a node together, compiled.
-const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// Of all expressions of a node together, compiled: it takes the smallest of these that is enough, and as much for what it remembers
+/// of texts.
+const COMPILED_BYTES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// Of all expressions of a chain.
+const COMPILED_BYTES_OF_CHAIN: usize = 16 << 20;
+
+/// What is left for expressions of a chain.
+pub struct PatternRoom(usize);
+
+impl Default for PatternRoom {
+    fn default() -> PatternRoom {
+        PatternRoom(COMPILED_BYTES_OF_CHAIN)
+    }
+}
 
 impl Names {
-    pub fn parse(patterns: &[String]) -> Result<Names, String> {
-        let whole = patterns.iter().map(|pattern| format!("^(?:{pattern})$"));
-        let built = RegexSetBuilder::new(whole)
-            .unicode(false)
-            .size_limit(COMPILED_BYTES_MAX)
-            .build();
-        built
-            .map(Names)
-            .map_err(|error| format!("keys have to be regular expressions: {error}"))
+    pub fn parse(patterns: &[String], room: &mut PatternRoom) -> Result<Names, String> {
+        if patterns.is_empty() {
+            return Ok(Names(RegexSet::empty()));
+        }
+        let whole: Vec<String> = patterns.iter().map(|pattern| format!("^(?:{pattern})$")).collect();
+        let mut problem = format!("the chain has more than {COMPILED_BYTES_OF_CHAIN} bytes of them");
+        for bytes in COMPILED_BYTES.into_iter().filter(|bytes| *bytes <= room.0) {
+            let built = RegexSetBuilder::new(&whole)
+                .unicode(false)
+                .size_limit(bytes)
+                .dfa_size_limit(bytes)
+                .build();
+            match built {
+                Ok(built) => {
+                    room.0 -= bytes;
+                    return Ok(Names(built));
+                }
+                Err(error) => problem = error.to_string(),
+            }
+        }
+        Err(format!("keys have to be regular expressions: {problem}"))
     }
 
     fn has(&self, name: &str) -> bool {

@@ -19,7 +19,7 @@ pub(crate) use action::alarm_message;
 pub(super) use alarm::AlarmNode;
 pub(super) use enrich::{AttributesNode, DeltaNode, FieldsNode, Owner, OwnerAttributesNode};
 pub(super) use filter::{CheckFieldsNode, RelationNode};
-pub(super) use keys::{KeysNode, KeysOperation, Place};
+pub(super) use keys::{KeysNode, KeysOperation, PatternRoom, Place};
 #[cfg(test)]
 pub(super) use parse::is_known;
 pub(super) use parse::{PACKAGE, parse_node};
@@ -131,6 +131,7 @@ impl At<'_> {
         Continuation {
             chain: self.chain,
             node: self.index,
+            name: Some(self.node.name.to_string()),
             message: message.clone().into_owned(),
             returns: Return::all(self.returns),
         }

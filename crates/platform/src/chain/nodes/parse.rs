@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::action::{CountNode, GeneratorNode};
 use super::external::ExternalNode;
-use super::keys::Names;
+use super::keys::{Names, PatternRoom};
 use super::save::{DeleteAttributesNode, Strategy};
 use super::{
     AlarmNode, AttributesNode, CheckFieldsNode, DeltaNode, FieldsNode, InputNode, KeysNode, KeysOperation, NodeKind,
@@ -23,13 +23,25 @@ const UNKNOWN: &str = "is not supported";
 /// Whether a node of this class runs, if its configuration can.
 #[cfg(test)]
 pub fn is_known(class: &str) -> bool {
-    let parsed = parse_node(TenantId::NULL, class, &Json::Null, &mut Vec::new());
+    let parsed = parse_node(
+        TenantId::NULL,
+        class,
+        &Json::Null,
+        &mut PatternRoom::default(),
+        &mut Vec::new(),
+    );
     let name = class.strip_prefix(PACKAGE).unwrap_or(class);
     parsed.err() != Some(format!("{name} {UNKNOWN}"))
 }
 
 /// An error disables the node; problems are for the operator to know.
-pub fn parse_node(tenant: TenantId, class: &str, json: &Json, problems: &mut Vec<String>) -> Result<NodeKind, String> {
+pub fn parse_node(
+    tenant: TenantId,
+    class: &str,
+    json: &Json,
+    room: &mut PatternRoom,
+    problems: &mut Vec<String>,
+) -> Result<NodeKind, String> {
     let Some(name) = class.strip_prefix(PACKAGE) else {
         return Err(format!("{class:?} is no node of ThingsBoard's"));
     };
@@ -65,11 +77,11 @@ pub fn parse_node(tenant: TenantId, class: &str, json: &Json, problems: &mut Vec
         }),
         "transform.TbCopyKeysNode" => NodeKind::Keys(KeysNode {
             place: place(json, &["copyFrom", "fromMetadata"]),
-            operation: KeysOperation::Copy(Names::parse(&texts(&json["keys"]))?),
+            operation: KeysOperation::Copy(Names::parse(&texts(&json["keys"]), room)?),
         }),
         "transform.TbDeleteKeysNode" => NodeKind::Keys(KeysNode {
             place: place(json, &["deleteFrom", "fromMetadata"]),
-            operation: KeysOperation::Delete(Names::parse(&texts(&json["keys"]))?),
+            operation: KeysOperation::Delete(Names::parse(&texts(&json["keys"]), room)?),
         }),
         "transform.TbChangeOriginatorNode" => NodeKind::ChangeOriginator(originator_source(json)?),
         "transform.TbSplitArrayMsgNode" => NodeKind::SplitArray,

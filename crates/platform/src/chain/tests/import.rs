@@ -141,3 +141,17 @@ fn what_is_no_chain_is_refused() {
     assert_eq!(Export::parse(&export).unwrap().name, "R");
     assert!(Export::parse(&json!({"ruleChain": {}})).is_err());
 }
+
+#[test]
+fn expressions_of_one_chain_have_so_much_room() {
+    let copies = |pattern: &str, count: usize| {
+        let node = json!({"type": "org.thingsboard.rule.engine.transform.TbCopyKeysNode", "name": "copy",
+            "configuration": {"copyFrom": "DATA", "keys": [pattern]}});
+        let metadata = json!({"firstNodeIndex": 0, "nodes": vec![node; count]});
+        let chain = Chain::compile(TENANT_ID, CHAIN, &metadata).unwrap();
+        chain.warnings().iter().filter(|warning| warning.is_disabled).count()
+    };
+    assert_eq!(copies("temperature.*", 500), 0);
+    let disabled = copies("[a-z]{1,100}[0-9]{1,1000}", 2_000);
+    assert!(disabled > 1_500, "{disabled}");
+}

@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod bounds;
+mod changed;
+#[path = "../scratch/mod.rs"]
 mod scratch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use platform::chain::{Answer, NodeError, Outbound, Refusal};
 use platform::entities::Entities;
@@ -32,6 +36,8 @@ struct Other {
     taken: Vec<(u64, i64)>,
     /// Answers when it is told to.
     is_slow: bool,
+    /// That everything takes, in real time.
+    work: Duration,
 }
 
 impl Outlet for Other {
@@ -44,6 +50,7 @@ impl Outlet for Other {
         if call.url == "http://second" {
             value += SECOND;
         }
+        std::thread::sleep(self.work);
         match self.refuses.get_mut(&value) {
             Some(left) if *left > 0 => {
                 *left -= 1;
@@ -59,6 +66,7 @@ impl Outlet for Other {
     }
 
     fn log(&mut self, _: platform::ids::RuleChainId, node: &str, _: &str) {
+        std::thread::sleep(self.work);
         self.said.push(node.to_owned());
     }
 
@@ -229,6 +237,23 @@ impl World {
         self.position += 1;
         self.answer(now_ms);
         Ok(self.other.take())
+    }
+
+    /// One message of the first device, which may be large.
+    fn say_large(&mut self, after_s: i64, text_bytes: usize) -> Vec<String> {
+        let now_ms = NOW + after_s * 1000;
+        let body = json!({"a": 1, "text": "x".repeat(text_bytes)}).to_string();
+        self.position += 1;
+        let batch = [Incoming {
+            at: Position(self.position),
+            device: self.devices[0],
+            received_ms: now_ms,
+            said: Said::Telemetry(body.as_bytes()),
+        }];
+        self.platform
+            .ingest(&batch, Position(self.position), now_ms, &mut self.other)
+            .unwrap();
+        self.other.take()
     }
 
     fn say(&mut self, device: usize, after_s: i64, values: &[i64]) -> Vec<String> {
