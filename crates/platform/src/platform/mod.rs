@@ -383,6 +383,7 @@ impl Platform {
             Some(record) => core.put_chain(&record.read::<RuleChain>()?, now_ms),
             None => {
                 core.remove_chain(id);
+                core.roots.retain(|_, root| *root != id);
                 Ok(())
             }
         }
@@ -450,6 +451,7 @@ impl Core {
         self.pending_position = Some(position);
     }
 
+    /// One that is the root no more is it until the new one is put: messages in between are not to find none.
     fn put_chain(&mut self, chain: &RuleChain, now_ms: i64) -> Result<(), OpenError> {
         let id = chain.id.unwrap_or_default();
         let empty = serde_json::Value::Null;
@@ -475,7 +477,6 @@ impl Core {
 
     fn remove_chain(&mut self, id: RuleChainId) {
         self.chains.remove(&id);
-        self.roots.retain(|_, root| *root != id);
         self.periodic.retain(|periodic| periodic.chain != id);
     }
 }
