@@ -292,7 +292,7 @@ impl Visit<'_> {
     }
 
     /// Taken out of the device's state; made if it has none, with the rules as they are now.
-    fn device_alarms(&mut self, device: DeviceId) -> Result<Option<Box<DeviceAlarms>>, NodeError> {
+    pub fn device_alarms(&mut self, device: DeviceId) -> Result<Option<Box<DeviceAlarms>>, NodeError> {
         let Some(rules) = self.rules_of(device) else {
             return Ok(None);
         };
@@ -313,7 +313,7 @@ impl Visit<'_> {
         }
     }
 
-    fn rules_of(&mut self, device: DeviceId) -> Option<Arc<Rules>> {
+    pub fn rules_of(&mut self, device: DeviceId) -> Option<Arc<Rules>> {
         let directory = self.platform.entities.directory();
         let id = directory.device(device)?.profile;
         if let Some(rules) = self.core.rules.get(&id) {

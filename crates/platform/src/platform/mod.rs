@@ -21,6 +21,7 @@
 mod alarms;
 mod attributes;
 mod behind;
+mod durations;
 mod gateway;
 mod host;
 mod ingest;
@@ -185,6 +186,8 @@ struct Core {
     applied: Position,
     /// The last batch that was processed.
     processed: Position,
+    /// Likewise, of those that are replayed as well: behind `applied` while that goes on.
+    replayed: Position,
     calls: WaitingCalls,
     /// What chains have put aside, to be done when what is at hand is done.
     queue: VecDeque<Queued>,
@@ -192,6 +195,8 @@ struct Core {
     retries: Retries,
     periodic: Vec<Periodic>,
     changed_counters: HashSet<DeviceId>,
+    /// With counters of alarm rules from before the start that nobody has looked at.
+    unloaded: VecDeque<DeviceId>,
     changed_activity: HashSet<DeviceId>,
     owner_values: OwnerValues,
     gateway_names: HashMap<(DeviceId, Box<str>), DeviceId>,
@@ -294,6 +299,9 @@ impl Platform {
                 core.devices.entry(DeviceId(device)).or_default().activity = activity;
             }
         })?;
+        repository.for_each_state(StateKind::AlarmRules, &mut |device, _| {
+            core.unloaded.push_back(DeviceId(device));
+        })?;
         repository.for_each_state(StateKind::Usage, &mut |tenant, bytes| core.usage.restore(tenant, bytes))?;
         repository.for_each_state(StateKind::OffTimes, &mut |tenant, bytes| {
             core.off_times.restore(tenant, bytes)
@@ -305,6 +313,7 @@ impl Platform {
             core.applied = Position(bytes.try_into().map_or(0, u64::from_le_bytes));
         }
         core.processed = core.applied;
+        core.replayed = store.durable_position().min(core.applied);
         Ok(Platform {
             entities,
             retention: Mutex::new(Retention::new(store.ttls())),
@@ -448,6 +457,7 @@ impl Core {
     /// All before it has been processed; what came of that is written with this position.
     fn processed_to(&mut self, position: Position) {
         self.processed = self.processed.max(position);
+        self.replayed = self.replayed.max(position);
         self.pending_position = Some(position);
     }
 

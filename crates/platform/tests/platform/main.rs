@@ -352,6 +352,10 @@ fn durations_end_by_time() {
     let device = f.meter(json!({"type": "DURATION", "unit": "SECONDS", "predicate": {"defaultValue": 30}}));
     f.say(device, 0, Said::Telemetry(br#"{"batteryLevel":10}"#));
     assert!(f.tick(30_000).is_empty());
+    // The device says nothing more, whatever becomes of the server.
+    f.platform.store().flush().unwrap();
+    f.platform.checkpoint().unwrap();
+    f.restart();
     assert_eq!(f.tick(90_001), ["Alarm Created CRITICAL"]);
 }
 
