@@ -154,6 +154,7 @@ fn changed_by_user(stored: Alarm, wanted: Alarm, now_ms: i64) -> Alarm {
 /// Server attributes of owners, as far as they were asked for before.
 struct Owners<'a> {
     platform: &'a Platform,
+    pending: &'a Pending,
     known: RefCell<&'a mut OwnerValues>,
     customer: CustomerId,
     tenant: TenantId,
@@ -175,6 +176,10 @@ impl Lookup for Owners<'_> {
         let mut known = self.known.borrow_mut();
         if let Some(value) = known.get(&key) {
             return value.clone();
+        }
+        // Not remembered: who changes it made the owner forgotten, and the change may not come to be stored.
+        if let Some(changed) = self.pending.attribute(owner, Scope::ServerScope, name) {
+            return changed.map(|attribute| attribute.value.clone());
         }
         let repository = self.platform.entities.repository();
         let found = repository.attributes(owner, Scope::ServerScope, Some(&[name])).ok()?;
@@ -252,6 +257,7 @@ impl Visit<'_> {
         {
             let owners = Owners {
                 platform: self.platform,
+                pending: &self.core.pending,
                 known: RefCell::new(&mut self.core.owner_values),
                 customer: entry.customer,
                 tenant: entry.tenant,
