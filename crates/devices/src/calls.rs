@@ -140,6 +140,7 @@ pub struct Waiting {
     retries: u32,
     retried: u32,
     stage: Stage,
+    is_restored: bool,
 }
 
 impl Waiting {
@@ -158,12 +159,16 @@ impl Waiting {
             retries: retries.unwrap_or(RETRIES_MAX).min(RETRIES_MAX),
             retried: 0,
             stage: Stage::Queued,
+            is_restored: false,
         }
     }
 
-    /// Before a restart the device had it.
-    pub fn delivered(mut self) -> Waiting {
-        self.stage = Stage::Delivered;
+    /// From before a restart, when the device had it or not.
+    pub fn restored(mut self, is_delivered: bool) -> Waiting {
+        self.is_restored = true;
+        if is_delivered {
+            self.stage = Stage::Delivered;
+        }
         self
     }
 
@@ -258,6 +263,16 @@ impl Calls {
 
     pub fn remove(&self, device: DeviceId, id: i32) -> Option<Waiting> {
         let mut inner = self.lock();
+        let removed = inner.remove(device, id);
+        self.counted(&inner);
+        removed
+    }
+
+    /// A call of the process before: one of this process may have the number of one that is over.
+    pub fn remove_restored(&self, device: DeviceId, id: i32) -> Option<Waiting> {
+        let mut inner = self.lock();
+        let known = inner.waiting.get(&(device, id));
+        known.filter(|waiting| waiting.is_restored)?;
         let removed = inner.remove(device, id);
         self.counted(&inner);
         removed
@@ -505,6 +520,15 @@ mod tests {
         assert!(matches!(calls.take_due(30, |_| true)[..], [Due::Failed(_, 1)]));
         assert!(matches!(calls.take_due(1000, |_| true)[..], [Due::Expired(_)]));
         assert_eq!(calls.count(), 0);
+    }
+
+    #[test]
+    fn an_answer_of_before_is_none_to_a_call_of_now() {
+        let calls = calls([waiting(true, false, 0).restored(true), waiting(true, false, 0)]);
+        assert!(calls.remove_restored(DEVICE, 1).is_some_and(|call| call.was_sent()));
+        assert!(calls.remove_restored(DEVICE, 1).is_none());
+        assert!(calls.remove_restored(DEVICE, 2).is_none());
+        assert_eq!(calls.count(), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use platform::News;
 use platform::decode::{Downlink, gateway_rpc_request, protobuf_gateway_rpc_request, rpc_request};
+use platform::entities::Said;
 use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
 use platform::model::{Rpc, RpcRequestBody, RpcStatus};
 use serde_json::{Value as Json, json};
@@ -112,8 +113,7 @@ impl Hub {
             };
             let (device, is_delivered) = (rpc.device_id, rpc.status == RpcStatus::Delivered);
             let waiting = Waiting::new(rpc.tenant_id, call, Caller::None, Some(Box::new(rpc)));
-            let waiting = if is_delivered { waiting.delivered() } else { waiting };
-            self.calls.insert(device, body.number, waiting);
+            self.calls.insert(device, body.number, waiting.restored(is_delivered));
         }
         Ok(())
     }
@@ -250,13 +250,15 @@ impl Hub {
         Some(with_status(kept?, status))
     }
 
-    /// The answer of a device to a call.
-    pub fn answered(&self, device: DeviceId, id: i32, body: &[u8]) {
+    /// The answer of a device to a call; one that was said before the start is none to a call of now.
+    pub fn answered(&self, device: DeviceId, id: i32, body: &[u8], said: Said) {
         let text = String::from_utf8_lossy(body);
         let _turn = lock(&self.delivering);
-        let Some(waiting) = self.calls.remove(device, id) else {
-            return;
+        let removed = match said {
+            Said::Now => self.calls.remove(device, id),
+            Said::Again => self.calls.remove_restored(device, id),
         };
+        let Some(waiting) = removed else { return };
         if let Some(rpc) = waiting.kept {
             let mut rpc = with_status(*rpc, RpcStatus::Successful);
             rpc.response = serde_json::from_str(&text).unwrap_or_else(|_| json!({"error": text}));

@@ -365,7 +365,7 @@ impl Devices {
 
     /// The device answers a call of the server.
     pub fn answered(&self, device: DeviceId, id: i32, body: &[u8]) {
-        self.hub.answered(device, id, body);
+        self.hub.answered(device, id, body, Said::Now);
         self.hub.go_on_with_chains();
     }
 

@@ -95,12 +95,12 @@ impl Hub {
         Ok(())
     }
 
-    pub fn gateway_rpc(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {
+    pub fn gateway_rpc(&self, entry: &Entry<'_>, said: Said) -> Result<(), Unanswered> {
         let response = GatewayRpcResponse::decode(entry.body)?;
         if let Some(device) = self.behind(entry, &response.device)?
             && let Ok(id) = i32::try_from(response.id)
         {
-            self.answered(device, id, response.data.as_bytes());
+            self.answered(device, id, response.data.as_bytes(), said);
         }
         Ok(())
     }

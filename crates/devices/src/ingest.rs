@@ -1,8 +1,8 @@
 //! The thread that reads the log and gives it to the platform, record by record in order, in batches.
 //!
 //! A batch ends where the last one before a crash ended: what is replayed is never mixed with what is new. Requests of devices
-//! are answered between batches, so that a device sees what it said before; those of the process before are nobody's any more, but for claims,
-//! which are kept.
+//! are answered between batches, so that a device sees what it said before; those of the process before are nobody's any more, but for claims
+//! and answers to calls, which are kept.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -329,7 +329,7 @@ impl Ingest {
         match entry.kind {
             kind if is_saved(kind) => self.save(entry, at),
             Kind::Mark => self.mark(at),
-            _ if at.0 <= self.begun_at.0 => self.hub.claim_again(entry),
+            _ if at.0 <= self.begun_at.0 => self.hub.said_before(entry),
             _ => self.hub.answer(entry, unix_ms()),
         }
     }

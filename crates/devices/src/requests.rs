@@ -64,7 +64,7 @@ impl Hub {
         let device = DeviceId(entry.device);
         let done = match entry.kind {
             Kind::RpcResponse => {
-                self.answered(device, entry.id, entry.body);
+                self.answered(device, entry.id, entry.body, Said::Now);
                 Ok(())
             }
             Kind::RpcRequest => {
@@ -75,7 +75,7 @@ impl Hub {
             Kind::Claim => self.claim(device, entry.body, (Said::Now, entry.received_ms)),
             Kind::Provision => self.provision(entry, now_ms),
             Kind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
-            Kind::GatewayRpc => self.gateway_rpc(entry),
+            Kind::GatewayRpc => self.gateway_rpc(entry, Said::Now),
             Kind::FirmwareChunk | Kind::SoftwareChunk => {
                 self.ask_for_chunk(entry);
                 Ok(())
@@ -177,15 +177,22 @@ impl Hub {
         Ok(())
     }
 
-    /// A claim in the log of the process before, which may not have got to it. Nobody waits for its answer.
-    pub fn claim_again(&self, entry: &Entry<'_>) {
+    /// A claim, or the answer to a call that is kept, in the log of the process before, which may not have got to it. Nobody waits for
+    /// what comes of it.
+    pub fn said_before(&self, entry: &Entry<'_>) {
+        let device = DeviceId(entry.device);
         let done = match entry.kind {
-            Kind::Claim => self.claim(DeviceId(entry.device), entry.body, (Said::Again, entry.received_ms)),
+            Kind::Claim => self.claim(device, entry.body, (Said::Again, entry.received_ms)),
             Kind::GatewayClaim => self.gateway_claim(entry, Said::Again),
+            Kind::RpcResponse => {
+                self.answered(device, entry.id, entry.body, Said::Again);
+                Ok(())
+            }
+            Kind::GatewayRpc => self.gateway_rpc(entry, Said::Again),
             _ => Ok(()),
         };
         if let Err(error) = done {
-            tracing::debug!(device = %entry.device, %error, "a claim of before the start does not hold");
+            tracing::debug!(device = %entry.device, %error, "what was said before the start does not hold");
         }
     }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use devices::{Devices, Entry, Kind, Options, Update};
-use platform::ids::{DeviceId, TenantId};
-use platform::model::{Device, Scope, Tenant};
+use platform::ids::{DeviceId, RpcId, TenantId};
+use platform::model::{Device, Rpc, RpcRequestBody, RpcStatus, Scope, Tenant};
+use serde_json::json;
 use timeseries::{Order, Query, TimedValue, Value};
 
 const NOW: i64 = 1_700_000_000_000;
@@ -149,6 +150,67 @@ fn copy_of(directory: &Path) -> PathBuf {
         }
     }
     copy
+}
+
+#[test]
+fn an_answer_that_was_acknowledged_before_a_kill_ends_its_call() {
+    let scratch = Scratch::new("answer");
+    let calls = {
+        let devices = open(&scratch.0);
+        let (tenant_id, device) = create(&devices);
+        let gateway = Device {
+            tenant_id,
+            name: "G".to_owned(),
+            additional_info: Some(json!({"gateway": true})),
+            ..Device::default()
+        };
+        let gateway = devices.entities().save_device(gateway, None, NOW).unwrap().id.unwrap();
+        let calls = [7, 8].map(|number| delivered(&devices, tenant_id, device, number));
+        telemetry(&devices, device, 0..10);
+        // This process knows of no such calls: it leaves them to the next one, as if it had been killed before it came to the answers.
+        let answer = Entry {
+            id: 7,
+            ..Entry::new(Kind::RpcResponse, device.0, NOW, br#"{"ok":7}"#)
+        };
+        drop(devices.append(&answer).unwrap());
+        let body = br#"{"device":"D","id":8,"data":{"ok":8}}"#;
+        let answer = Entry::new(Kind::GatewayRpc, gateway.0, NOW, body);
+        devices.append(&answer).unwrap().wait().unwrap();
+        std::mem::forget(copy_of(&scratch.0));
+        calls
+    };
+    let devices = open(&scratch.0.join("copy"));
+    wait_until("the log is replayed", || has_caught_up(&devices));
+    for (call, number) in calls.into_iter().zip(7..) {
+        let call: Rpc = devices.entities().get(call.0).unwrap();
+        assert_eq!(
+            (call.status, call.response),
+            (RpcStatus::Successful, json!({"ok": number}))
+        );
+    }
+}
+
+/// A call that is kept, which the device has and has not answered.
+fn delivered(devices: &Devices, tenant_id: TenantId, device: DeviceId, number: i32) -> RpcId {
+    let id = RpcId(devices.entities().new_id(NOW));
+    let mut rpc = Rpc {
+        id: Some(id),
+        created_time: NOW,
+        tenant_id,
+        device_id: device,
+        expiration_time: i64::MAX,
+        status: RpcStatus::Delivered,
+        ..Rpc::default()
+    };
+    rpc.set_request(&RpcRequestBody {
+        number,
+        is_one_way: false,
+        method: "m".to_owned(),
+        params: "{}".to_owned(),
+        retries: None,
+    });
+    devices.entities().save_rpcs(&[rpc]).unwrap();
+    id
 }
 
 #[test]

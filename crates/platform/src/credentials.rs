@@ -128,8 +128,23 @@ pub enum Secret {
     /// The identifier says it all.
     None,
     Certificate,
+    Basic(Box<Basic>),
+}
+
+/// What a client has to say. The identifier of the credentials is no proof of it: other names have the same one, such as the
+/// client identifier `C|U`, which is hashed as the client identifier `C` with the user name `U` is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Basic {
+    client_id: Option<Box<str>>,
+    user_name: Option<Box<str>>,
     /// `None`: any password will do, and so will none.
-    Password(Option<Box<str>>),
+    password: Option<Box<str>>,
+}
+
+impl Basic {
+    fn is_of(&self, client_id: Option<&str>, user_name: Option<&str>) -> bool {
+        self.client_id.as_deref() == client_id && self.user_name.as_deref() == user_name
+    }
 }
 
 impl Secret {
@@ -139,12 +154,12 @@ impl Secret {
             CredentialsType::MqttBasic => {
                 let body = credentials.credentials_value.as_deref().unwrap_or_default();
                 let basic: MqttBasic = serde_json::from_str(body).unwrap_or_default();
-                Secret::Password(
-                    basic
-                        .password
-                        .filter(|text| !text.is_empty())
-                        .map(String::into_boxed_str),
-                )
+                let some = |text: Option<String>| text.filter(|text| !text.is_empty()).map(String::into_boxed_str);
+                Secret::Basic(Box::new(Basic {
+                    client_id: some(basic.client_id),
+                    user_name: some(basic.user_name),
+                    password: some(basic.password),
+                }))
             }
             CredentialsType::AccessToken | CredentialsType::Lwm2mCredentials => Secret::None,
         }
@@ -168,27 +183,31 @@ impl MqttLogin<'_> {
 
 /// Finds the device of a connection; `find` knows credentials by their identifier.
 pub fn authenticate<'a>(login: &MqttLogin<'_>, find: impl Fn(&str) -> Option<&'a Credential>) -> Option<DeviceId> {
-    let Some(user_name) = non_empty(login.user_name) else {
-        return match find(&sha3_hash(login.client_id)) {
-            Some(credential) if matches!(credential.secret, Secret::Password(_)) => Some(credential.device),
+    let basic_of = |id: &str, client_id, user_name| {
+        let credential = find(id)?;
+        match &credential.secret {
+            Secret::Basic(basic) if basic.is_of(client_id, user_name) => Some((credential.device, basic)),
             _ => None,
-        };
+        }
     };
-    if !login.client_id.is_empty() {
-        let both = format!("{}|{user_name}", login.client_id);
-        if let Some(Credential {
-            device,
-            secret: Secret::Password(password),
-        }) = find(&sha3_hash(&both))
-        {
-            return has_password(password.as_deref(), login.password).then_some(*device);
+    let with_password =
+        |device: DeviceId, basic: &Basic| has_password(basic.password.as_deref(), login.password).then_some(device);
+    let client_id = non_empty(Some(login.client_id));
+    let Some(user_name) = non_empty(login.user_name) else {
+        let (device, basic) = basic_of(&sha3_hash(client_id?), client_id, None)?;
+        return with_password(device, basic);
+    };
+    if let Some(client_id) = client_id {
+        let both = sha3_hash(&format!("{client_id}|{user_name}"));
+        if let Some((device, basic)) = basic_of(&both, Some(client_id), Some(user_name)) {
+            return with_password(device, basic);
         }
     }
     let credential = find(user_name)?;
     match &credential.secret {
         Secret::None => Some(credential.device),
-        Secret::Password(password) => has_password(password.as_deref(), login.password).then_some(credential.device),
-        Secret::Certificate => None,
+        Secret::Basic(basic) if basic.is_of(None, Some(user_name)) => with_password(credential.device, basic),
+        Secret::Basic(_) | Secret::Certificate => None,
     }
 }
 
@@ -240,6 +259,7 @@ mod tests {
             ..DeviceCredentials::default()
         };
         let hash = sha3_hash("AAAA");
+        let (client, pair, hashed) = (sha3_hash("client"), sha3_hash("client|user"), sha3_hash("hashed"));
         let known = known(vec![
             (1, token),
             (2, basic("", "user", "secret")),
@@ -247,6 +267,9 @@ mod tests {
             (4, basic("client", "user", "other")),
             (5, basic("", "open", "")),
             (6, certificate),
+            (7, basic("a|b", "c", "pair")),
+            (8, basic("x|y", "", "")),
+            (9, basic("", &hashed, "wanted")),
         ]);
         type Case<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<u8>);
         let cases: &[Case<'_>] = &[
@@ -264,6 +287,22 @@ mod tests {
             ("any", Some("nobody"), None, None),
             ("any", None, None, None),
             ("any", Some(&hash), None, None),
+            // What is hashed into the identifier is no name of its own: neither the pair as a client id, nor divided elsewhere, nor the hash.
+            ("client|user", None, None, None),
+            ("client|user", None, Some("other"), None),
+            ("cli\nent|user", None, None, None),
+            ("any", Some(&pair), Some("other"), None),
+            ("a|b", Some("c"), Some("pair"), Some(7)),
+            ("a", Some("b|c"), Some("pair"), None),
+            ("a|b|c", None, None, None),
+            ("any", Some(&client), None, None),
+            ("cli\nent", None, None, None),
+            ("x|y", None, None, Some(8)),
+            ("x", Some("y"), None, None),
+            // Whoever has the hash of a client id as its user name has a password still.
+            ("hashed", None, None, None),
+            ("any", Some(&hashed), Some("wanted"), Some(9)),
+            ("", None, None, None),
         ];
         for (client_id, user_name, password, device) in cases {
             let login = MqttLogin {

@@ -440,9 +440,7 @@ fn save(call: &Call, (): (), _: NoQuery, Body(body): Body<AlarmBody>) -> Outcome
     if alarm.kind.trim().is_empty() {
         return Err(Failure::bad_request("Alarm type should be specified!"));
     }
-    if let Some(id) = alarm.id {
-        call.alarm(id, Verb::Write)?;
-    }
+    let named = alarm.id.map(|id| call.alarm(id, Verb::Write)).transpose()?;
     if let Some(assignee) = alarm.assignee_id {
         call.entity::<User>(assignee.0, Verb::Read)?;
     }
@@ -455,14 +453,41 @@ fn save(call: &Call, (): (), _: NoQuery, Body(body): Body<AlarmBody>) -> Outcome
         Some(AlarmStatus::ClearedAck) => (alarm.acknowledged, alarm.cleared) = (true, true),
         Some(AlarmStatus::ActiveUnack) | None => {}
     }
-    let repository = call.entities().repository();
-    let known = repository.active_alarm(alarm.originator.id, &alarm.kind)?;
-    let is_new = alarm.id.is_none() && known.is_none();
+    let before = match named {
+        Some(named) => Some(named),
+        None => {
+            let repository = call.entities().repository();
+            repository.active_alarm(alarm.originator.id, &alarm.kind)?
+        }
+    };
     let saved = call
         .platform()
         .save_alarm(alarm, call.now_ms, &mut call.world.outlet())?;
-    call.alarmed(if is_new { "ENTITY_CREATED" } else { "ENTITY_UPDATED" }, &saved);
+    let Some(before) = before else {
+        call.alarmed("ENTITY_CREATED", &saved);
+        return Ok(Json(saved));
+    };
+    for kind in changes(&before, &saved) {
+        call.alarmed(kind, &saved);
+    }
+    call.alarmed("ENTITY_UPDATED", &saved);
+    alarm_activity::note(call, &before, &saved)?;
     Ok(Json(saved))
+}
+
+/// What chains are told that a user did besides, as if it had been asked for by itself.
+fn changes(before: &Alarm, after: &Alarm) -> Vec<&'static str> {
+    let mut all = Vec::new();
+    if after.acknowledged && !before.acknowledged {
+        all.push("ALARM_ACK");
+    }
+    if after.cleared && !before.cleared {
+        all.push("ALARM_CLEAR");
+    }
+    if after.assignee_id != before.assignee_id {
+        all.push(after.assignee_id.map_or("ALARM_UNASSIGNED", |_| "ALARM_ASSIGNED"));
+    }
+    all
 }
 
 fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Alarm> {

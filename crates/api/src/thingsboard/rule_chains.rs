@@ -363,10 +363,11 @@ fn set_root(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<RuleChain> {
     call.entity::<RuleChain>(id, Verb::Write)?;
     let before = call.entities().root_chain(call.tenant())?;
     let root = call.entities().set_root_chain(RuleChainId(id), call.now_ms)?;
-    if let Some(before) = before {
+    // Devices go on talking: the new one is there before the old one goes.
+    reload(call, &root)?;
+    if let Some(before) = before.filter(|before| before.id != root.id) {
         reload(call, &before)?;
     }
-    reload(call, &root)?;
     Ok(Json(shown(root)))
 }
 

@@ -62,8 +62,9 @@ impl Platform {
             _ => return Ok(alarm),
         };
         visit.store_alarm_now(action, &alarm)?;
-        if let Some(event) = event {
-            visit.tell_rules_now(alarm.originator, event);
+        match event {
+            Some(event) => visit.tell_rules_now(alarm.originator, event),
+            None => visit.tell_rules_of_now(&alarm),
         }
         Ok(alarm)
     }
@@ -76,7 +77,9 @@ impl Platform {
             Some(id) => Some(visit.stored_alarm(id)?.ok_or(EntityError::NotFound)?),
             None => visit.active_alarm_of(alarm.originator, &alarm.kind)?,
         };
+        let was_active = stored.as_ref().is_some_and(|stored| !stored.cleared);
         let (action, alarm) = match stored {
+            Some(stored) if was_active && alarm.cleared => (Action::Cleared, changed_by_user(stored, alarm, now_ms)),
             Some(stored) => (Action::Updated, changed_by_user(stored, alarm, now_ms)),
             None if visit.is_off(alarm.tenant_id, ApiFeature::Alarms) => {
                 return Err(EntityError::invalid(ALARMS_OFF));
@@ -87,12 +90,7 @@ impl Platform {
         if action == Action::Created {
             visit.count_alarm(alarm.tenant_id);
         }
-        if alarm.originator.kind == EntityType::Device
-            && let Some(known) = &mut visit.device_state(DeviceId(alarm.originator.id)).alarms
-            && !alarm.cleared
-        {
-            known.state.adopt(&known.rules, alarm.clone());
-        }
+        visit.tell_rules_of_now(&alarm);
         Ok(alarm)
     }
 
@@ -120,7 +118,7 @@ impl Platform {
     }
 }
 
-/// Acknowledged and cleared stay as they are once they are true.
+/// Acknowledged and cleared stay as they are once they are true. Who says no assignee takes it from the one it has, as at ThingsBoard.
 fn changed_by_user(stored: Alarm, wanted: Alarm, now_ms: i64) -> Alarm {
     let is_new = |now: bool, before: bool| now && !before;
     Alarm {
@@ -130,6 +128,12 @@ fn changed_by_user(stored: Alarm, wanted: Alarm, now_ms: i64) -> Alarm {
         propagate_to_owner: wanted.propagate_to_owner,
         propagate_to_tenant: wanted.propagate_to_tenant,
         propagate_relation_types: wanted.propagate_relation_types,
+        assignee_id: wanted.assignee_id,
+        assign_ts: if wanted.assignee_id == stored.assignee_id {
+            stored.assign_ts
+        } else {
+            now_ms
+        },
         end_ts: if wanted.end_ts > 0 { wanted.end_ts } else { now_ms }.max(stored.start_ts),
         ack_ts: if is_new(wanted.acknowledged, stored.acknowledged) {
             now_ms
@@ -150,6 +154,7 @@ fn changed_by_user(stored: Alarm, wanted: Alarm, now_ms: i64) -> Alarm {
 /// Server attributes of owners, as far as they were asked for before.
 struct Owners<'a> {
     platform: &'a Platform,
+    pending: &'a Pending,
     known: RefCell<&'a mut OwnerValues>,
     customer: CustomerId,
     tenant: TenantId,
@@ -171,6 +176,10 @@ impl Lookup for Owners<'_> {
         let mut known = self.known.borrow_mut();
         if let Some(value) = known.get(&key) {
             return value.clone();
+        }
+        // Not remembered: who changes it made the owner forgotten, and the change may not come to be stored.
+        if let Some(changed) = self.pending.attribute(owner, Scope::ServerScope, name) {
+            return changed.map(|attribute| attribute.value.clone());
         }
         let repository = self.platform.entities.repository();
         let found = repository.attributes(owner, Scope::ServerScope, Some(&[name])).ok()?;
@@ -248,6 +257,7 @@ impl Visit<'_> {
         {
             let owners = Owners {
                 platform: self.platform,
+                pending: &self.core.pending,
                 known: RefCell::new(&mut self.core.owner_values),
                 customer: entry.customer,
                 tenant: entry.tenant,
@@ -288,7 +298,7 @@ impl Visit<'_> {
     }
 
     /// Taken out of the device's state; made if it has none, with the rules as they are now.
-    fn device_alarms(&mut self, device: DeviceId) -> Result<Option<Box<DeviceAlarms>>, NodeError> {
+    pub fn device_alarms(&mut self, device: DeviceId) -> Result<Option<Box<DeviceAlarms>>, NodeError> {
         let Some(rules) = self.rules_of(device) else {
             return Ok(None);
         };
@@ -309,7 +319,7 @@ impl Visit<'_> {
         }
     }
 
-    fn rules_of(&mut self, device: DeviceId) -> Option<Arc<Rules>> {
+    pub fn rules_of(&mut self, device: DeviceId) -> Option<Arc<Rules>> {
         let directory = self.platform.entities.directory();
         let id = directory.device(device)?.profile;
         if let Some(rules) = self.core.rules.get(&id) {
@@ -421,10 +431,21 @@ impl Visit<'_> {
         applied
     }
 
-    /// Of what a user has done. If what rules make of it cannot be stored now, it is with the next batch.
     fn tell_rules_now(&mut self, originator: EntityId, event: Event<'_>) {
-        let told = self.tell_rules(originator, event).map_err(EntityError::from);
-        let stored = told.and_then(|_| Ok(self.platform.apply_pending(self.core)?));
+        let told = self.tell_rules(originator, event).map(drop);
+        self.store_told_now(originator, told);
+    }
+
+    /// They have their own copy of an active alarm, which they store when they fire again.
+    fn tell_rules_of_now(&mut self, alarm: &Alarm) {
+        let told = self.tell_rules_of(alarm);
+        self.store_told_now(alarm.originator, told);
+    }
+
+    /// Of what a user has done. If what rules make of it cannot be stored now, it is with the next batch.
+    fn store_told_now(&mut self, originator: EntityId, told: Result<(), NodeError>) {
+        let told = told.map_err(EntityError::from);
+        let stored = told.and_then(|()| Ok(self.platform.apply_pending(self.core)?));
         if let Err(error) = stored {
             self.outlet.failed(originator, "alarm rules", &error.to_string());
         }

@@ -230,7 +230,7 @@ impl<'v> Visit<'v> {
     }
 
     /// Rules of the originator's profile know the alarm as a node has left it.
-    fn tell_rules_of(&mut self, alarm: &Alarm) -> Result<(), NodeError> {
+    pub fn tell_rules_of(&mut self, alarm: &Alarm) -> Result<(), NodeError> {
         if alarm.originator.kind != EntityType::Device {
             return Ok(());
         }

@@ -23,6 +23,7 @@ mod aside;
 mod attributes;
 mod behind;
 mod budget;
+mod durations;
 mod gateway;
 mod host;
 mod ingest;
@@ -38,6 +39,7 @@ mod slow_scripts;
 mod tick;
 mod waiting_calls;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -189,6 +191,8 @@ struct Core {
     applied: Position,
     /// The last batch that was processed.
     processed: Position,
+    /// Likewise, of those that are replayed as well: behind `applied` while that goes on.
+    replayed: Position,
     calls: WaitingCalls,
     /// What chains have put aside, to be done when what is at hand is done.
     queue: AsideQueue,
@@ -196,6 +200,8 @@ struct Core {
     retries: Retries,
     periodic: Vec<Periodic>,
     changed_counters: HashSet<DeviceId>,
+    /// With counters of alarm rules from before the start that nobody has looked at.
+    unloaded: VecDeque<DeviceId>,
     changed_activity: HashSet<DeviceId>,
     owner_values: OwnerValues,
     gateway_names: HashMap<(DeviceId, Box<str>), DeviceId>,
@@ -293,6 +299,9 @@ impl Platform {
                 core.devices.entry(DeviceId(device)).or_default().activity = activity;
             }
         })?;
+        repository.for_each_state(StateKind::AlarmRules, &mut |device, _| {
+            core.unloaded.push_back(DeviceId(device));
+        })?;
         repository.for_each_state(StateKind::Usage, &mut |tenant, bytes| core.usage.restore(tenant, bytes))?;
         repository.for_each_state(StateKind::OffTimes, &mut |tenant, bytes| {
             core.off_times.restore(tenant, bytes)
@@ -304,6 +313,7 @@ impl Platform {
             core.applied = Position(bytes.try_into().map_or(0, u64::from_le_bytes));
         }
         core.processed = core.applied;
+        core.replayed = store.durable_position().min(core.applied);
         Ok(Platform {
             entities,
             retention: Mutex::new(Retention::new(store.ttls())),
@@ -384,7 +394,11 @@ impl Platform {
                 let compiled = compile(&chain)?;
                 self.core().put_chain(&chain, compiled, now_ms);
             }
-            None => self.core().remove_chain(id),
+            None => {
+                let mut core = self.core();
+                core.remove_chain(id);
+                core.roots.retain(|_, root| *root != id);
+            }
         }
         Ok(())
     }
@@ -448,9 +462,11 @@ impl Core {
     /// All before it has been processed; what came of that is written with this position.
     fn processed_to(&mut self, position: Position) {
         self.processed = self.processed.max(position);
+        self.replayed = self.replayed.max(position);
         self.pending_position = Some(position);
     }
 
+    /// One that is the root no more is it until the new one is put: messages in between are not to find none.
     fn put_chain(&mut self, chain: &RuleChain, compiled: Chain, now_ms: i64) {
         let id = chain.id.unwrap_or_default();
         self.remove_chain(id);
@@ -472,7 +488,6 @@ impl Core {
 
     fn remove_chain(&mut self, id: RuleChainId) {
         self.chains.remove(&id);
-        self.roots.retain(|_, root| *root != id);
         self.periodic.retain(|periodic| periodic.chain != id);
     }
 }

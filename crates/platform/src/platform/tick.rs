@@ -9,9 +9,8 @@ use super::host::Visit;
 use super::waiting_calls::Stored;
 use super::{IngestError, Outlet, Platform};
 use crate::activity::ActivityEvent;
-use crate::alarm_rules::Event;
-use crate::chain::{self, Answer, Data, Message, Metadata, Refusal, alarm_message};
-use crate::ids::{CustomerId, DeviceId, TenantId};
+use crate::chain::{self, Answer, Refusal};
+use crate::ids::{DeviceId, TenantId};
 use crate::queue_statistics::QueueCounts;
 use crate::repository::{Change, StateKind};
 use crate::usage::{Counter, UsagePoint};
@@ -29,6 +28,7 @@ impl Platform {
         visit.retry_due();
         visit.tick_chains();
         visit.expire_calls();
+        visit.load_durations();
         if now_ms >= visit.core.next_check_ms {
             visit.core.next_check_ms = now_ms.saturating_add(self.options.check_ms);
             visit.check_silence();
@@ -253,36 +253,5 @@ impl Visit<'_> {
             Some((id, event))
         });
         missed.collect()
-    }
-
-    /// Rules that fire because time passed; the alarm goes along the chain as if the node had said it.
-    fn check_durations(&mut self) {
-        let devices = self.core.devices.iter();
-        let waiting = devices.filter(|(_, device)| {
-            device
-                .alarms
-                .as_ref()
-                .is_some_and(|alarms| alarms.rules.has_durations())
-        });
-        let waiting: Vec<DeviceId> = waiting.map(|(id, _)| *id).collect();
-        for id in waiting {
-            let Ok(effects) = self.tell_rules(id.entity(), Event::Tick) else {
-                continue;
-            };
-            let Ok(sender) = self.sender(id) else { continue };
-            for effect in effects {
-                let cause = Message {
-                    kind: "".into(),
-                    originator: id.entity(),
-                    customer: CustomerId::NULL,
-                    metadata: Metadata::default(),
-                    data: Data::Json(serde_json::Value::Null),
-                    ts_ms: self.now_ms,
-                };
-                if let Ok(said) = alarm_message(&effect, &cause) {
-                    self.run_from_rules(&sender, effect.action.label(), said);
-                }
-            }
-        }
     }
 }

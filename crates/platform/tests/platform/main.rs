@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod alarm_nodes;
+mod between;
 mod fixture;
 mod gateways;
 mod ota;
@@ -12,8 +13,8 @@ mod scratch;
 use fixture::{Fixture, NOW, fixture};
 use platform::chain::{Export, RootShape, root_metadata};
 use platform::decode::{Limits, Telemetry, attributes};
-use platform::ids::{DeviceId, EntityId, EntityType};
-use platform::model::{Customer, Device, DeviceProfile, RuleChain, Scope};
+use platform::ids::{DeviceId, EntityId, EntityType, UserId, Uuid};
+use platform::model::{Alarm, Customer, Device, DeviceProfile, RuleChain, Scope};
 use platform::repository::AlarmSelection;
 use platform::{AlarmChange, ApiState, AttributesChange, Counter, Incoming, NoOutlet, PageLink, Said};
 use serde_json::{Value as Json, json};
@@ -269,6 +270,33 @@ fn alarms_come_and_go() {
 }
 
 #[test]
+fn what_a_user_did_to_an_alarm_stays_when_its_rule_fires_again() {
+    let mut f = fixture();
+    let device = f.meter(json!({"type": "SIMPLE"}));
+    let low = Said::Telemetry(br#"{"batteryLevel":9}"#);
+    assert_eq!(f.say(device, 1, low)[0], "Alarm Created CRITICAL");
+    let (id, user) = (f.alarms()[0].id.unwrap(), UserId(Uuid([9; 16])));
+    f.platform
+        .change_alarm(id, AlarmChange::Assign(Some(user)), NOW + 2, &mut NoOutlet)
+        .unwrap();
+    assert_eq!(f.say(device, 3, low)[0], "Alarm Updated CRITICAL");
+    let stored = f.alarms().remove(0);
+    assert_eq!((stored.assignee_id, stored.assign_ts), (Some(user), NOW + 2));
+    let wanted = Alarm {
+        cleared: true,
+        assignee_id: None,
+        ..stored
+    };
+    f.platform.save_alarm(wanted, NOW + 4, &mut f.seen).unwrap();
+    assert_eq!(f.seen.take(), ["Alarm Cleared CRITICAL"]);
+    assert_eq!(f.say(device, 5, low)[0], "Alarm Created CRITICAL");
+    let alarms = f.alarms();
+    let states: Vec<_> = alarms.iter().map(|alarm| (alarm.cleared, alarm.clear_ts)).collect();
+    assert_eq!(states, [(false, 0), (true, NOW + 4)]);
+    assert_eq!((alarms[1].assignee_id, alarms[1].assign_ts), (None, NOW + 4));
+}
+
+#[test]
 fn a_chain_without_the_node_honours_alarm_rules_too() {
     let mut f = fixture();
     f.set_root_chain(root_metadata(RootShape::Plain));
@@ -324,6 +352,10 @@ fn durations_end_by_time() {
     let device = f.meter(json!({"type": "DURATION", "unit": "SECONDS", "predicate": {"defaultValue": 30}}));
     f.say(device, 0, Said::Telemetry(br#"{"batteryLevel":10}"#));
     assert!(f.tick(30_000).is_empty());
+    // The device says nothing more, whatever becomes of the server.
+    f.platform.store().flush().unwrap();
+    f.platform.checkpoint().unwrap();
+    f.restart();
     assert_eq!(f.tick(90_001), ["Alarm Created CRITICAL"]);
 }
 
