@@ -386,8 +386,9 @@ impl Platform {
 
     /// After a chain was saved, made the root, or deleted.
     pub fn reload_chain(&self, id: RuleChainId, now_ms: i64) -> Result<(), OpenError> {
-        let record = self.entities.repository().get(id.entity())?;
+        // Under the lock: of two at once none puts what the other has changed since.
         let mut core = self.core();
+        let record = self.entities.repository().get(id.entity())?;
         match record {
             Some(record) => core.put_chain(&record.read::<RuleChain>()?, now_ms),
             None => {
