@@ -388,3 +388,32 @@ fn nodes_count_what_they_did_since_the_last_time() {
     server.post(&format!("{}/clear", path(1)), Value::Null).ok();
     assert_eq!(server.get(&all).ok().json()["totalElements"], 0);
 }
+
+#[test]
+fn what_saving_an_alarm_does_besides_is_told_and_stands_below_it() {
+    let server = Server::start();
+    let path = debugged_root(&server);
+    let device = server.device("d");
+    let alarm = json!({"type": "T", "severity": "MAJOR", "originator": {"entityType": "DEVICE", "id": device}});
+    let mut alarm = server.post("/api/alarm", alarm).ok().json();
+    server.post(&format!("{path}/clear"), json!({})).ok();
+    alarm["assigneeId"] = server.get("/api/auth/user").ok().json()["id"].clone();
+    alarm["cleared"] = json!(true);
+    let saved = server.post("/api/alarm", alarm.clone()).ok().json();
+    assert_eq!(
+        (&saved["assigneeId"], &saved["status"]),
+        (&alarm["assigneeId"], &json!("CLEARED_UNACK"))
+    );
+    assert_eq!(
+        seen(&server, &path),
+        ["ALARM_CLEAR", "ALARM_ASSIGNED", "ENTITY_UPDATED"]
+    );
+    let comments = server.get(&format!("/api/alarm/{}/comment?pageSize=10&page=0", id(&alarm)));
+    let comments = comments.ok().json();
+    let comments = comments["data"].as_array().unwrap().iter();
+    let mut subtypes: Vec<&str> = comments
+        .filter_map(|comment| comment["comment"]["subtype"].as_str())
+        .collect();
+    subtypes.sort_unstable();
+    assert_eq!(subtypes, ["ASSIGN", "CLEAR"]);
+}

@@ -387,6 +387,7 @@ impl Platform {
 
     /// After a chain was saved, made the root, or deleted.
     pub fn reload_chain(&self, id: RuleChainId, now_ms: i64) -> Result<(), OpenError> {
+        // Of two at once none puts what the other has changed since.
         let _turn = self.reloading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match self.entities.repository().get(id.entity())? {
             Some(record) => {
