@@ -153,6 +153,14 @@ impl Admins {
         Some(role_of(user.is_superuser))
     }
 
+    /// Who administers with a password that nobody else knows.
+    pub(crate) fn administrators(&self) -> Vec<String> {
+        let one_time = self.lock();
+        let users = self.users.list().into_iter();
+        let own = users.filter(|user| user.is_superuser && !one_time.contains(&user.name));
+        own.map(|user| user.name).collect()
+    }
+
     /// Changes with the password.
     pub(crate) fn password_hash(&self, name: &str) -> Option<String> {
         let text = self.users.to_file_text();

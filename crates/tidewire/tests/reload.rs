@@ -422,9 +422,13 @@ impl Server {
 
     /// Whether a client that trusts this certificate alone gets in by TLS.
     fn is_shown(&self, certificate: &str) -> bool {
+        self.is_shown_at(self.ports[1], certificate)
+    }
+
+    fn is_shown_at(&self, port: u16, certificate: &str) -> bool {
         self.write("trusted.pem", certificate);
         let ca = self.dir.join("trusted.pem").display().to_string();
-        self.publish(self.ports[1], &["-h", "localhost", "--cafile", &ca]) == Some(0)
+        self.publish(port, &["-h", "localhost", "--cafile", &ca]) == Some(0)
     }
 }
 
@@ -673,4 +677,52 @@ fn a_listener_is_added_and_removed_over_the_api_and_the_server_restarted() {
     server.restart(&token);
     assert!(TcpStream::connect(&free).is_err());
     assert_eq!(server.child.id(), process);
+}
+
+#[test]
+fn certificates_are_those_of_listeners_that_are_open() {
+    let server = Server::start("open", "");
+    let token = server.login();
+    let free = free_port();
+    let change = |token: &str, bind: Value| {
+        let changes = json!({ "changes": { "listeners.tls.lan.bind": bind } });
+        let (status, answer) = server.ask("PUT", "/api/v1/configuration", token, &changes);
+        assert_eq!(status, 200, "{answer}");
+    };
+    let shown = |token: &str| {
+        let (_, answer) = server.ask("GET", "/api/v1/certificates", token, &json!(null));
+        let items = answer["items"].as_array().unwrap().clone();
+        let mut labels: Vec<String> = items
+            .iter()
+            .map(|one| one["listener"].as_str().unwrap().to_owned())
+            .collect();
+        labels.sort();
+        labels
+    };
+    change(&token, json!(free.to_string()));
+    assert_eq!(shown(&token), ["tls.default", "wss.default"], "not before the restart");
+    server.restart(&token);
+    let token = server.login();
+    assert_eq!(shown(&token), ["tls.default", "tls.lan", "wss.default"]);
+    change(&token, json!(null));
+    assert_eq!(
+        shown(&token),
+        ["tls.default", "tls.lan", "wss.default"],
+        "until the restart"
+    );
+    // It is open, and shows what is put in place of the others' files, too.
+    let (certificate, key) = pair();
+    let body = json!({ "certificate": certificate, "key": key });
+    let (status, answer) = server.ask("PUT", "/api/v1/certificates/tls.default", &token, &body);
+    assert_eq!(status, 200, "{answer}");
+    assert!(server.is_shown(&certificate) && server.is_shown_at(free.port(), &certificate));
+    let (certificate, key) = pair();
+    server.write("cert.pem", &certificate);
+    server.write("key.pem", &key);
+    let (status, answer) = server.ask("POST", "/api/v1/certificates/reload", &token, &json!(null));
+    assert_eq!(status, 200, "{answer}");
+    assert!(server.is_shown(&certificate) && server.is_shown_at(free.port(), &certificate));
+    server.restart(&token);
+    let token = server.login();
+    assert_eq!(shown(&token), ["tls.default", "wss.default"]);
 }

@@ -66,6 +66,32 @@ test("a login that ends while one writes is renewed, and what was written is the
   await node.call("DELETE", "/api/v1/rules/kept");
 });
 
+test("a login that ends over an open dialog is renewed, and the dialog is there with what was typed", async ({ page, node }) => {
+  test.setTimeout(60_000);
+  await logIn(page, node);
+  await open(page, "console-users");
+  await page.getByRole("button", { name: "New user…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name", { exact: true }).fill("typed");
+  await endLogin(page, node.url);
+  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: 20_000 });
+  await expect(dialog).toBeHidden();
+  // With the mouse, and with the keyboard from there.
+  await page.getByLabel("User", { exact: true }).click();
+  await page.keyboard.press("Tab");
+  await page.keyboard.type("not the password");
+  await page.keyboard.press("Enter");
+  // What goes wrong is said here, not in the dialog.
+  await expect(page.getByRole("alert")).toBeVisible();
+  await page.getByLabel("Password", { exact: true }).fill(node.firstPassword);
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(dialog.getByLabel("Name", { exact: true })).toHaveValue("typed");
+  await expect(page.locator("dialog:modal")).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(dialog).toBeHidden();
+  await expect(page.getByRole("button", { name: "New user…", exact: true })).toBeFocused();
+});
+
 test("who logs in after another in the same tab has nothing of the other's", async ({ page, node }) => {
   test.setTimeout(60_000);
   const made = (await node.call("POST", "/api/v1/console-users", { name: "next", role: "viewer" })) as { password: string };

@@ -1,5 +1,6 @@
 // Names that were not made for pages: as long as they may be, without a gap, and with the letters of markup.
-import { expect, open, test } from "../support/test";
+import { freePort, Node } from "../support/node";
+import { expect, logIn, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
 test.use({ hasPlatform: true, nodeOf: "names" });
@@ -55,4 +56,67 @@ test("a client whose name no address can hold says so", async ({ console: page, 
   await page.getByRole("link", { name: "..", exact: true }).click();
   await expect(page.getByText("No browser can ask for something that is called “..”.")).toBeVisible();
   child.kill();
+});
+
+test("a listener whose name has quotes and backslashes is one, and one like it is added", async ({ page }) => {
+  const [port, another] = [await freePort(), await freePort()];
+  const node = await Node.start(`listeners.tcp.'a"b\\c.d'.bind=127.0.0.1:${port}`);
+  try {
+    await logIn(page, node);
+    await open(page, "listeners");
+    const own = page.getByRole("region", { name: 'tcp.a"b\\c.d', exact: true });
+    await expect(own.getByText(/^Options: /)).toBeVisible();
+    await expect(page.getByText("closed from the next start on")).toBeHidden();
+    // That one and the default.
+    await expect(page.getByRole("heading", { level: 2, name: /^tcp\./ })).toHaveCount(2);
+    const name = 'next "one\\" \u00e4.b';
+    await page.getByRole("button", { name: "Add a listener…", exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Name", { exact: true }).fill(name);
+    await dialog.getByLabel("Address", { exact: true }).fill(`127.0.0.1:${another}`);
+    await dialog.getByRole("button", { name: "Add", exact: true }).click();
+    await expect(dialog).toBeHidden();
+    const values = (await node.call("GET", "/api/v1/configuration")) as { key: string; value: string }[];
+    const added = values.find((one) => one.key.endsWith(".bind") && one.value.includes(String(another)));
+    expect(added?.key).toBe(`listeners.tcp.${JSON.stringify(name)}.bind`);
+    await page.getByRole("button", { name: "Add a listener…", exact: true }).click();
+    await dialog.getByLabel("Name", { exact: true }).fill(name);
+    await expect(dialog.getByText("There is a tcp listener of this name.")).toBeVisible();
+  } finally {
+    await node.stop();
+  }
+});
+
+test("a rule and a connector that are called new are not the forms for new ones", async ({ console: page, node }) => {
+  await node.call("POST", "/api/v1/rules", { id: "new", sql: 'SELECT topic FROM "a"', actions: [], description: "is there" });
+  const sure = page.getByRole("dialog");
+  const remove = async () => {
+    await page.getByRole("button", { name: "Delete", exact: true }).click();
+    await sure.getByLabel("Type new to confirm", { exact: true }).fill("new");
+    await sure.getByRole("button", { name: "Delete", exact: true }).click();
+    await expect(sure).toBeHidden();
+  };
+  await open(page, "rules");
+  await page.getByRole("table").getByRole("link", { name: "new", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "new", exact: true })).toBeVisible();
+  await page.reload();
+  await expect(page.getByLabel("Description", { exact: true })).toHaveValue("is there");
+  await page.getByLabel("Description", { exact: true }).fill("is changed");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText("Saved. It is in force.")).toBeVisible();
+  expect(await node.call("GET", "/api/v1/rules/new")).toMatchObject({ description: "is changed" });
+  await remove();
+  await expect.poll(() => node.call("GET", "/api/v1/rules")).not.toContainEqual(expect.objectContaining({ id: "new" }));
+  // One that is made here leads to its own page.
+  await open(page, "connectors/new");
+  await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("http");
+  await page.getByLabel("Name", { exact: true }).fill("new");
+  await page.getByLabel("URL", { exact: true }).fill("http://127.0.0.1:9");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "new", exact: true })).toBeVisible();
+  await open(page, "connectors");
+  await page.getByRole("table").getByRole("link", { name: "new", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "new", exact: true })).toBeVisible();
+  await remove();
+  await expect.poll(() => node.call("GET", "/api/v1/connectors")).not.toContainEqual(expect.objectContaining({ name: "new" }));
 });

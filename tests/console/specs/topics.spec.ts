@@ -113,3 +113,47 @@ test("a page that cannot keep up says how far behind it is, rests, and goes on",
   await page.getByRole("button", { name: "Stop", exact: true }).click();
   await expect(page.getByRole("button", { name: "Watch", exact: true })).toBeVisible();
 });
+
+const clients = async (node: Node) => ((await node.call("GET", "/api/v1/clients")) as { items: { client_id: string }[] }).items;
+
+test("a connection whose subscription was refused is closed", async ({ console: page, node }) => {
+  await node.call("PUT", "/api/v1/acl", { rules: [{ permission: "deny", action: "subscribe", topics: ["eq #"] }] });
+  let opened = 0;
+  page.on("websocket", (socket) => { if (socket.url().endsWith("/api/v1/mqtt")) opened += 1; });
+  await open(page, "topics");
+  const refused = page.getByText("Not authorized");
+  for (let n = 0; n < 3; n += 1) {
+    await page.getByRole("button", { name: "Watch", exact: true }).click();
+    await expect(refused).toBeVisible();
+    await page.getByRole("button", { name: "Close the message", exact: true }).click();
+    await expect(refused).toBeHidden();
+  }
+  expect(opened).toBe(3);
+  await expect.poll(() => clients(node)).toEqual([]);
+  await node.call("PUT", "/api/v1/acl", { rules: [] });
+});
+
+test("a connection that is made for a page that was left is closed", async ({ console: page, node }) => {
+  const [CONNACK, SUBACK] = [0x20, 0x90];
+  let kind = CONNACK;
+  const held: (() => void)[] = [];
+  await page.routeWebSocket(/\/api\/v1\/mqtt$/, (client) => {
+    const server = client.connectToServer();
+    server.onMessage((message) => {
+      if (Buffer.from(message as Buffer)[0] === kind) held.push(() => client.send(message));
+      else client.send(message);
+    });
+  });
+  await page.reload();
+  for (const [path, button, packet] of [["topics", "Watch", CONNACK], ["topics", "Watch", SUBACK], ["mqtt", "Connect", CONNACK]] as const) {
+    kind = packet;
+    await open(page, path);
+    await page.getByRole("button", { name: button, exact: true }).click();
+    await expect.poll(() => held.length).toBe(1);
+    expect(await clients(node)).toHaveLength(1);
+    await open(page, "bans");
+    await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
+    held.pop()?.();
+    await expect.poll(() => clients(node)).toEqual([]);
+  }
+});

@@ -32,6 +32,14 @@ export function following<V extends object>(one: Resource<V | null>, load: (valu
     isStale = false;
   }
 
+  /** What was typed since is not in it, and stays: it is as if it had been typed into what is there now. */
+  function saved(value: V, sent: string) {
+    if (typed() === sent) return take(value);
+    base = value;
+    loaded = sent;
+    isStale = false;
+  }
+
   guard(() => typed() !== loaded);
   $effect(() => {
     const value = one.value;
@@ -51,8 +59,9 @@ export function following<V extends object>(one: Resource<V | null>, load: (valu
     },
     async save(put, isOver = false) {
       isSaving = true;
+      const sent = typed();
       try {
-        take(await put(isOver ? "*" : tagOf(base)));
+        saved(await put(isOver ? "*" : tagOf(base)), sent);
       } catch (error) {
         isSaving = false;
         if (error instanceof Refused && error.status === 412) await one.refresh();

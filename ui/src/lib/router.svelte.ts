@@ -83,4 +83,14 @@ function decode(segment: string): string {
 /** The address of a page. */
 export const to = (...segments: string[]): string => `#/${segments.map(encodeURIComponent).join("/")}`;
 
+/** In the place of a name it is the form for another one. */
+export const NEW = "new";
+const CALLED_NEW = ".new";
+
+/** The address of the page of a rule, a connector and what else has a name that somebody gave it. None of these begins with a dot. */
+export const toNamed = (path: string, name: string): string => to(path, name === NEW ? CALLED_NEW : name);
+
+/** The name that such an address is of. */
+export const nameAt = (segment: string): string => (segment === CALLED_NEW ? NEW : segment);
+
 export const router = new Router();

@@ -42,6 +42,19 @@ export function connected(chain: Metadata, one: Connection): Metadata {
   return isThere ? chain : { ...chain, connections: [...all, one] };
 }
 
+/** With the identifiers that new nodes got when the chain was saved as `sent`, so that they are the same ones when it is saved again. */
+export function identified(chain: Metadata, sent: Metadata, saved: Metadata): Metadata {
+  const given = new Map(sent.nodes.map((node, index) => [node, saved.nodes[index]?.id]));
+  const nodes = chain.nodes.map((node, index) => {
+    // One that was changed since is another object in the same place.
+    const before = sent.nodes[index];
+    const isSame = before !== undefined && !before.id && before.type === node.type && !chain.nodes.includes(before);
+    const id = node.id ?? given.get(node) ?? (isSame ? given.get(before) : undefined);
+    return id ? { ...node, id } : node;
+  });
+  return { ...chain, nodes };
+}
+
 /** Lines between two nodes are one line with all of its labels. */
 export function edges(chain: Metadata): { from: Node; to: Node; labels: string }[] {
   const all = new Map<string, string[]>();

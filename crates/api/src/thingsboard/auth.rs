@@ -207,7 +207,7 @@ pub async fn person_of(app: &App, token: String, is_key: bool) -> Result<Person,
     let looked_up = app.block({
         let app = app.clone();
         move || match is_key {
-            true => world.person_of_key(&token, now_ms()),
+            true => world.person_of_key(app.admins(), &token, now_ms()),
             false => world.person_of_token(app.admins(), &token, now_ms()),
         }
     });

@@ -23,6 +23,7 @@ mod events;
 mod export;
 mod failure;
 mod info;
+mod let_in;
 mod lists;
 mod multipart;
 mod news;

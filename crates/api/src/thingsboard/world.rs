@@ -21,6 +21,7 @@ use super::audit_logs::Counts;
 use super::call::Person;
 use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
+use super::let_in;
 use super::operation::Later;
 use super::screen::Grants;
 use super::shares::Shares;
@@ -228,7 +229,7 @@ impl World {
         Ok(person)
     }
 
-    /// Changes with the password; `None`: may not log in any more.
+    /// Changes with the password, and for whom the console has let in with that of the console; `None`: may not log in any more.
     fn stamp(&self, admins: &Admins, person: &Person) -> Result<Option<String>, Failure> {
         let hash = if person.is_node_admin() {
             let is_admin = admins.role(&person.name) == Some(Role::Admin);
@@ -238,23 +239,27 @@ impl World {
         } else {
             let credentials: Option<UserCredentials> = self.entities().find(person.id.0)?;
             let credentials = credentials.filter(|credentials| credentials.enabled);
-            credentials.and_then(|credentials| credentials.password)
+            let hash = credentials.and_then(|credentials| credentials.password);
+            match let_in::administrator(&person.name) {
+                None => hash,
+                Some(name) => hash
+                    .zip(let_in::password_hashes(admins, name))
+                    .map(|(own, theirs)| own + &theirs),
+            }
         };
         Ok(hash.map(|hash| self.signer.stamp(&hash)))
     }
 
     /// The user of an API key that is enabled and has not expired.
-    pub fn person_of_key(&self, key: &str, now_ms: i64) -> Result<Person, Failure> {
+    pub fn person_of_key(&self, admins: &Admins, key: &str, now_ms: i64) -> Result<Person, Failure> {
         let key: Option<ApiKey> = self.entities().find_api_key(key)?;
         let key = key
             .filter(|key| key.is_valid(now_ms))
             .ok_or_else(Failure::unauthorized)?;
         let user: User = self.entities().find(key.user_id.0)?.ok_or_else(Failure::unauthorized)?;
-        let credentials: UserCredentials = self.entities().user_credentials(key.user_id)?;
-        if !credentials.enabled {
-            return Err(Failure::unauthorized());
-        }
-        Ok(Person::of(&user))
+        let person = Person::of(&user);
+        self.stamp(admins, &person)?.ok_or_else(Failure::unauthorized)?;
+        Ok(person)
     }
 
     /// The person that a screen is, while its dashboard is there.

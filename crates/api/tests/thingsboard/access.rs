@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
+use crate::web::Answer;
 
 #[test]
 fn whoever_does_not_say_who_it_is_gets_nothing() {
@@ -346,4 +347,102 @@ fn administrators_act_as_users_below_them() {
     }
     let nobody = "/api/user/784f394c-42b6-11ea-983c-b7beff2784f9/token";
     refused(&server.as_user(TENANT, "GET", nobody, &Value::Null), 404, 32);
+}
+
+/// An administrator of the console and of the tenant that the console has let her into.
+struct LetIn {
+    name: &'static str,
+    password: &'static str,
+    tokens: Value,
+}
+
+impl LetIn {
+    /// As the console does it: as a user of the tenant that is made for this login.
+    fn new(server: &mut Server, name: &'static str) -> LetIn {
+        let body = json!({"name": name, "role": "admin"});
+        let made = as_console(server, "POST", "/api/v1/console-users", &body).json();
+        let first = made["password"].as_str().unwrap().to_owned();
+        let password = "difference engine";
+        let body = json!({"current_password": first, "new_password": password});
+        assert_eq!(as_console_user(server, name, &first, &body).status, 204);
+        let pair = server.login(name, password).ok().json();
+        let bearer = format!("Bearer {}", pair["token"].as_str().unwrap());
+        let tenant = server.get("/api/auth/user").ok().json()["tenantId"].clone();
+        let plain = name.replace('.', "_");
+        let user = json!({"authority": "TENANT_ADMIN", "email": format!("console-{plain}.0123456789@tidewire.invalid"), "tenantId": tenant});
+        let user = server.send("POST", "/api/user", Some(&bearer), &user.to_string());
+        let link = format!("/api/user/{}/activationLink", id(&user.ok().json()));
+        let link = server.send("GET", &link, Some(&bearer), "").ok().body;
+        let (_, token) = link.split_once("activateToken=").unwrap();
+        let body = json!({"activateToken": token, "password": "made for this login"}).to_string();
+        let tokens = server.send("POST", "/api/noauth/activate", None, &body).ok().json();
+        LetIn { name, password, tokens }
+    }
+
+    fn me(&self, server: &Server) -> Answer {
+        let bearer = format!("Bearer {}", self.tokens["token"].as_str().unwrap());
+        server.send("GET", "/api/auth/user", Some(&bearer), "")
+    }
+
+    #[track_caller]
+    fn is_out(&self, server: &Server) {
+        refused(&self.me(server), 401, 10);
+        let body = json!({"refreshToken": self.tokens["refreshToken"]}).to_string();
+        refused(&server.send("POST", "/api/auth/token", None, &body), 401, 10);
+    }
+}
+
+/// As the first administrator of the console.
+fn as_console(server: &mut Server, method: &str, target: &str, body: &Value) -> Answer {
+    if server.node.token.is_empty() {
+        let password = server.node.password.clone();
+        let login = server.node.login("admin", &password).ok().json();
+        login["token"].as_str().unwrap().clone_into(&mut server.node.token);
+    }
+    server.node.send(method, target, body)
+}
+
+fn as_console_user(server: &mut Server, name: &str, password: &str, change: &Value) -> Answer {
+    let login = server.node.login(name, password).ok().json();
+    let own = login["token"].as_str().unwrap().to_owned();
+    let admin = std::mem::replace(&mut server.node.token, own);
+    let answer = server.node.send("POST", "/api/v1/password", change);
+    server.node.token = admin;
+    answer
+}
+
+#[test]
+fn whoever_administers_the_console_no_more_is_out_of_the_tenant_it_let_them_into() {
+    let mut server = Server::start();
+    // The name of one is the beginning of the others'.
+    let [demoted, reset, removed, changed, other] =
+        ["ada", "ada.l", "ada-2", "ada_3", "adam"].map(|name| LetIn::new(&mut server, name));
+    for one in [&demoted, &reset, &removed, &changed, &other] {
+        one.me(&server).ok();
+    }
+    let of = |one: &LetIn| format!("/api/v1/console-users/{}", one.name);
+    let key = {
+        let bearer = format!("Bearer {}", demoted.tokens["token"].as_str().unwrap());
+        let me = demoted.me(&server).ok().json();
+        let body = json!({"userId": me["id"], "description": "script"}).to_string();
+        let key = server.send("POST", "/api/apiKey", Some(&bearer), &body).ok().json();
+        format!("ApiKey {}", key["value"].as_str().unwrap())
+    };
+    server.send("GET", "/api/auth/user", Some(&key), "").ok();
+    as_console(&mut server, "PUT", &of(&demoted), &json!({"role": "viewer"})).ok();
+    demoted.is_out(&server);
+    refused(&server.send("GET", "/api/auth/user", Some(&key), ""), 401, 10);
+    let answer = as_console(&mut server, "POST", &format!("{}/password", of(&reset)), &Value::Null);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    reset.is_out(&server);
+    let answer = as_console(&mut server, "DELETE", &of(&removed), &Value::Null);
+    assert_eq!(answer.status, 204, "{}", answer.body);
+    removed.is_out(&server);
+    let body = json!({"current_password": changed.password, "new_password": "analytical engine"});
+    let answer = as_console_user(&mut server, changed.name, changed.password, &body);
+    assert_eq!(answer.status, 204, "{}", answer.body);
+    changed.is_out(&server);
+    other.me(&server).ok();
+    // Users of the tenant are nobody's.
+    server.get("/api/auth/user").ok();
 }

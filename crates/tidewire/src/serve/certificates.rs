@@ -89,18 +89,22 @@ impl Certificates {
         let _ = self.api.set(api);
     }
 
-    /// Takes over all that a configuration has; says what went wrong.
+    /// Takes over what a configuration has for those that are open; says what went wrong. A listener that is gone from it shows its own
+    /// until the restart that closes it, one that it adds shows none before that.
     pub fn take_over(&self, fresh: Vec<Fresh>) -> Vec<String> {
         let has_api = fresh.iter().any(|one| one.held.label == API);
         if let Some(api) = self.api.get().filter(|_| !has_api) {
             api.reload(None);
         }
         let mut held = self.lock();
-        held.clear();
+        held.retain(|one| one.label != API || has_api);
         let mut failures = Vec::new();
-        for one in fresh {
+        for one in fresh.into_iter().filter(|one| self.is_open(&one.held.label)) {
             failures.extend(self.present(&one).err());
-            held.push(one.held);
+            match held.iter_mut().find(|own| own.label == one.held.label) {
+                Some(own) => *own = one.held,
+                None => held.push(one.held),
+            }
         }
         failures
     }
@@ -114,16 +118,19 @@ impl Certificates {
             }
             return Ok(());
         }
+        let index = self.index(label).ok_or_else(|| format!("{label} is not open"))?;
+        let reloaded = self.net.reload_tls(index as u16, fresh.config.clone());
+        reloaded.map_err(|e| format!("not every worker has the new certificate of {label}: {e}"))
+    }
+
+    fn is_open(&self, label: &str) -> bool {
+        label == API || self.index(label).is_some()
+    }
+
+    /// Among the listeners that were opened.
+    fn index(&self, label: &str) -> Option<usize> {
         let listeners = self.net.listeners();
-        let index = listeners.iter().map(translate::label).position(|other| other == *label);
-        match index {
-            Some(index) => self
-                .net
-                .reload_tls(index as u16, fresh.config.clone())
-                .map_err(|e| format!("not every worker has the new certificate of {label}: {e}")),
-            // A listener that waits for a restart.
-            None => Ok(()),
-        }
+        listeners.iter().map(translate::label).position(|other| other == label)
     }
 
     /// Those for which it holds, all or none.
