@@ -34,7 +34,6 @@ pub(crate) use returning::{RETURNED_WINDOWS, Returning};
 /// Marks a key of the subscription tree as a group's.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
 
-
 /// Where a group lives among so many shards.
 pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {
     ShardId((hash(share_name).wrapping_add(hash(filter)) % u64::from(shards)) as u16)
