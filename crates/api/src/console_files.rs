@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-hV3YMf2B.js",
+        path: "/assets/About-ZUme9z4R.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-hV3YMf2B.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-ZUme9z4R.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-bSF6Q2t8.js",
+        path: "/assets/Access-3EPQ_4Yd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-bSF6Q2t8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-3EPQ_4Yd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DMyiU3lx.js",
+        path: "/assets/Account-_h9P4RJH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DMyiU3lx.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-BXE3k-jJ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-BXE3k-jJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-_h9P4RJH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -58,15 +52,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Action-DMgmLz7g.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-DMgmLz7g.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/ActionState-DapNSr_k.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-DapNSr_k.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-1XttSHws.js",
+        path: "/assets/Actions-CpldL_fg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-1XttSHws.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-CpldL_fg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-CfWPKDk3.js",
+        path: "/assets/AlarmTable-DXKxhTJL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CfWPKDk3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DXKxhTJL.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-0ncwiIaR.js",
+        path: "/assets/Alarms-eBODi1Ni.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-0ncwiIaR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-eBODi1Ni.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,21 +100,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Audit-BjEUL1aY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-BjEUL1aY.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-jynY0ZMM.js",
+        path: "/assets/AuthorityFile-BXL2vveN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-jynY0ZMM.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AuthorityFile-Dst6gU_m.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-Dst6gU_m.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-BXL2vveN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,27 +124,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-D6drHZkd.js",
+        path: "/assets/Backup-Y4myjL33.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-D6drHZkd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-Y4myjL33.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CvgHwRBg.js",
+        path: "/assets/BanForm-CRtJRK_O.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CvgHwRBg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CRtJRK_O.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-B9EeWVvc.js",
+        path: "/assets/Bans-S41g9BPJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-B9EeWVvc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-S41g9BPJ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CxIFRm0O.js",
+        path: "/assets/Benchmarks-Bp_e0qlL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CxIFRm0O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-Bp_e0qlL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-DYJiOLyJ.js",
+        path: "/assets/Certificates-CpvHrdhU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DYJiOLyJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CpvHrdhU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,9 +172,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-DhvVa2Jn.js",
+        path: "/assets/Chain-WAq8fMWv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-DhvVa2Jn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-WAq8fMWv.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-D8WDe46R.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-D8WDe46R.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +190,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-V_lCng-a.js",
+        path: "/assets/ChangedMeanwhile-DWFOAOgi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-V_lCng-a.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DWFOAOgi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-DEV5lh-o.js",
+        path: "/assets/Chart-B7tlvaBQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DEV5lh-o.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-B7tlvaBQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +208,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-ke-HPNM8.js",
+        path: "/assets/Client-CQmCKnWn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-ke-HPNM8.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Client-8Oggklar.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-8Oggklar.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-CQmCKnWn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,21 +220,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-BZWAQXLg.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-BZWAQXLg.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Clients-CYcb725s.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Clients-CYcb725s.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BFerVeKl.js",
+        path: "/assets/Clients-bVGYq4K7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BFerVeKl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-bVGYq4K7.js.gz"),
         is_gzip: true,
     },
     File {
@@ -244,21 +238,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-DQ63dRXB.js",
+        path: "/assets/Configuration-Cg3Z8L0x.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-DQ63dRXB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-Cg3Z8L0x.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-CW_BqEwe.js",
+        path: "/assets/Connector-CcLt39OX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CW_BqEwe.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-CcLt39OX.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-C_LaG8rS.js",
+        path: "/assets/Connectors-DNwrn9_8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-C_LaG8rS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DNwrn9_8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -268,15 +262,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/ConsoleUsers-Cgw2CIIV.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Cgw2CIIV.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Copy-Cc5jRyV0.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-Cc5jRyV0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BKqyYdSF.js",
+        path: "/assets/Dashboard-BCGef_Zz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BKqyYdSF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BCGef_Zz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,9 +292,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-CmDPCe7-.js",
+        path: "/assets/Dashboards-C3LzCKM1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CmDPCe7-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C3LzCKM1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -304,15 +304,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-DpZSI6Ue.js",
+        path: "/assets/Definition-D001Fxja.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-DpZSI6Ue.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-D001Fxja.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-DNFWciq-.js",
+        path: "/assets/DefinitionName-B1mzpI_n.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DNFWciq-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-B1mzpI_n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -328,15 +328,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-vsA6LmeP.js",
+        path: "/assets/Device-Bm07q6oF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-vsA6LmeP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-Bm07q6oF.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-DrBXVXU2.js",
+        path: "/assets/DeviceForm-CERW3ooy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-DrBXVXU2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CERW3ooy.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-CO1bX4dW.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-CO1bX4dW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,21 +352,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-DlvmULyt.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-DlvmULyt.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/EntityChoice-C4J6JmbU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-CUAkZ-sd.js",
+        path: "/assets/EntityChoice-mco5ZsEe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-CUAkZ-sd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-mco5ZsEe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +388,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-D7KR1FZO.js",
+        path: "/assets/History-Rd7v3Iod.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-D7KR1FZO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-Rd7v3Iod.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-C54Q1MRt.js",
+        path: "/assets/Home-DqvVziI3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-C54Q1MRt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-DqvVziI3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,9 +406,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-DQdYp3DJ.js",
+        path: "/assets/ImportButton-BsSTNTG8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DQdYp3DJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BsSTNTG8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -418,9 +418,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-CCvBI3BZ.js",
+        path: "/assets/Keys-DOv0KNMX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-CCvBI3BZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-DOv0KNMX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,9 +430,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Listeners-OWt9hhwk.js",
+        path: "/assets/Listeners-ThB1s3pT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Listeners-OWt9hhwk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-ThB1s3pT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,21 +442,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-qTlqh-An.js",
+        path: "/assets/Logs-DrDa9aGR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-qTlqh-An.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-DrDa9aGR.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-BP2S7qq3.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BP2S7qq3.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/MqttClient-KznIjwz3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-KznIjwz3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,9 +484,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-CeXRQ4YD.js",
+        path: "/assets/Payload-C55FzMWH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-CeXRQ4YD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-C55FzMWH.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profile-BbA4UI3x.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-BbA4UI3x.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,15 +502,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-DtPfIQUF.js",
+        path: "/assets/Profiles-D0gaF89U.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-DtPfIQUF.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profiles-DqS1AZu4.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DqS1AZu4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-D0gaF89U.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,15 +514,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-RnDs5Ffu.js",
+        path: "/assets/PublishForm-CQ7s7c1a.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-RnDs5Ffu.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Refused-23xodIKB.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-23xodIKB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CQ7s7c1a.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,21 +526,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Refused-DEcRti7N.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-DEcRti7N.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/RestartButton-C-UMZ8yI.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/RestartButton-C-UMZ8yI.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/RestartButton-CBdYVRx1.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/RestartButton-CBdYVRx1.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/RestartButton-DuaFl6-P.js",
+        path: "/assets/Retained-WGkYwsUf.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RestartButton-DuaFl6-P.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Retained-Ckc0Oxgp.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-Ckc0Oxgp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-WGkYwsUf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -556,15 +556,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-AuZ9D2Gb.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-AuZ9D2Gb.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Rule-BcDeSUxx.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-dW5eSTK3.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-dW5eSTK3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,15 +574,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-DT7fGOBC.js",
+        path: "/assets/RuleFlow-9t9Fnfd7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-DT7fGOBC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-9t9Fnfd7.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-Z4BTeXvV.js",
+        path: "/assets/Rules-CDnBeZLR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-Z4BTeXvV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-CDnBeZLR.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-BGUi3lfw.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-BGUi3lfw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -592,21 +598,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-j17i-dI_.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-j17i-dI_.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Scroll-BbfiQ6ua.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Scroll-BbfiQ6ua.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/SelectionBar-BpD2BfPC.js",
+        path: "/assets/SelectionBar-DZrUrxju.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/SelectionBar-BpD2BfPC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/SelectionBar-DZrUrxju.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,21 +622,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-HXyPXUSy.js",
+        path: "/assets/Source-DSDhaq0M.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-HXyPXUSy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-DSDhaq0M.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-DDorKP-_.js",
+        path: "/assets/Sources-COjTpRwh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-DDorKP-_.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-BXXuNpiN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BXXuNpiN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-COjTpRwh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,15 +640,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Subscriptions-_VIt9c27.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-_VIt9c27.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/TenantAudit-BgIuy0At.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BgIuy0At.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/TenantAudit-Bu0uOaKD.js",
+        path: "/assets/TenantAudit-Cgg6c8Ng.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-Bu0uOaKD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-Cgg6c8Ng.js.gz"),
         is_gzip: true,
     },
     File {
@@ -664,9 +664,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-Coj270qd.js",
+        path: "/assets/Topics-hWmUHfN5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-Coj270qd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-hWmUHfN5.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Usage-B6sc91y2.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-B6sc91y2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -676,21 +682,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-DmqgPXP1.js",
+        path: "/assets/Users-1xrlds0x.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-DmqgPXP1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-1xrlds0x.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-CtIOGdVY.js",
+        path: "/assets/aliases-BVa2TInR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-CtIOGdVY.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/aliases-jScXov5l.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-jScXov5l.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-BVa2TInR.js.gz"),
         is_gzip: true,
     },
     File {
@@ -700,9 +700,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-CW44xYYq.js",
+        path: "/assets/connection-BlkwBVy8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-CW44xYYq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-BlkwBVy8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -718,27 +718,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/filters.svelte-JYLdqvU3.js",
+        path: "/assets/filters.svelte-DjrWhK1g.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-JYLdqvU3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-DjrWhK1g.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/find-ef2jSdfQ.js",
+        path: "/assets/find-ynLxe_Na.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/find-ef2jSdfQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/find-ynLxe_Na.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-BZ8inKrz.js",
+        path: "/assets/following.svelte-BQ61voh1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-BZ8inKrz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-BQ61voh1.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/history-B94NJB3C.js",
+        path: "/assets/history-CnjLscdd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/history-B94NJB3C.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/history-CnjLscdd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -748,9 +748,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-D4fCas9X.js",
+        path: "/assets/index-DdbCD1gu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-D4fCas9X.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-DdbCD1gu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -772,9 +772,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/reasons-BSBK_lYZ.js",
+        path: "/assets/reasons-B5FAEpz5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/reasons-BSBK_lYZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/reasons-B5FAEpz5.js.gz"),
         is_gzip: true,
     },
     File {

@@ -269,7 +269,7 @@ impl Shard {
         self.core.stats.queued_bytes += message.kept_bytes() as u64;
         if let Some(group) = self.groups.get_mut(index) {
             group.queue.push(message);
-            group.queue.published += 1;
+            group.queue.published += usize::from(group.has_online());
             let window = self.core.config.group_window;
             let is_long = group.queue.warm_len() >= 2 * window;
             // What is about to be given out is not let go of just before.

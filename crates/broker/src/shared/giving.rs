@@ -18,6 +18,9 @@ use crate::timers::Timer;
 /// In place of a session: for what a group gives out; the group in place of the number of its connects.
 pub const GIVER: u32 = u32::MAX - 1;
 
+/// In windows of a group: as much as may have been published meanwhile is given out twice, and a window more.
+const PUBLISHED_WINDOWS: usize = 8;
+
 /// How long until somebody who had no space is asked again.
 const SPACE_MS: u64 = 10;
 
@@ -41,7 +44,9 @@ impl Shard {
         if !group.has_online() || group.queue.is_fetching || group.queue.is_empty() {
             return;
         }
-        let part = self.core.config.group_window.max(1) + 2 * std::mem::take(&mut group.queue.published);
+        let window = self.core.config.group_window.max(1);
+        let published = std::mem::take(&mut group.queue.published).min(PUBLISHED_WINDOWS * window);
+        let part = window + 2 * published;
         let (has_cold, bytes) = (group.queue.has_cold(), group.queue.front_bytes().unwrap_or_default());
         if !self.has_taker(now, index, bytes) {
             self.wait_for_space(now, index);
