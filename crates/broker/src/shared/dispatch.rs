@@ -359,10 +359,11 @@ impl Shard {
 /// Whether a message could go to a member without another's having to go, as far as that is known here.
 fn may_have_space(core: &Core, now: Now, member: Member, qos: QoS, bytes: usize) -> bool {
     let is_queued = granted(qos, member.options.maximum_qos) != QoS::AtMostOnce;
-    match member.session.shard == core.id {
-        true => !is_queued || core.has_space(member.session.session, bytes),
+    let has_space = match member.session.shard == core.id {
+        true => core.has_space(member.session.session, bytes),
         false => member.full_until_ms <= now.monotonic_ms,
-    }
+    };
+    has_space || !is_queued
 }
 
 fn is_kept_by(member: &Member, p: &Publication<'_>) -> bool {
