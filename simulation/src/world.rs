@@ -178,8 +178,8 @@ impl World {
             let text = format!("{queued_max} may be queued: {client:?}");
             self.oracle.violated(|| text);
         }
-        // What members give back is not measured again, nor what comes while some of them have space: it goes with the next tick.
-        let group_max = (queued_max + usize::from(config.inflight_max)) * (self.plan.clients + 2);
+        // What members give back is not dropped, and twice as much is taken while some of them have space: it goes with the next tick.
+        let group_max = (2 * queued_max + usize::from(config.inflight_max)) * (self.plan.clients + 1);
         if let Some(group) = shard
             .shared_groups(usize::MAX)
             .iter()

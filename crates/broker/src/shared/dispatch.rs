@@ -284,13 +284,14 @@ impl Shard {
     fn make_room_in_group(&mut self, now: Now, index: u32, bytes: usize) -> bool {
         let config = self.core.config.clone();
         while let Some(group) = self.groups.get_mut(index) {
-            let (is_full, is_all_warm) = (
-                group.queue.new_len() >= config.queued_messages_max,
-                group.queue.is_all_warm(),
-            );
+            let (max, all, new) = (config.queued_messages_max, group.queue.len(), group.queue.new_len());
+            // What members have given back does not go, and takes the place of what is new.
+            let new_max = max.saturating_sub(all - new);
+            let is_all_warm = group.queue.is_all_warm();
             let has_bytes = group.queue.bytes() + bytes <= config.queued_bytes_max;
             // As long as members take it, it becomes shorter with the next tick.
-            let is_full = is_full && !(is_all_warm && has_bytes && self.has_taker(now, index, bytes));
+            let is_taken = is_all_warm && has_bytes && all / 2 < max;
+            let is_full = new >= new_max && !(is_taken && self.has_taker(now, index, bytes));
             if !is_full && has_bytes {
                 return true;
             }
@@ -302,7 +303,7 @@ impl Shard {
             };
             let is_expired = group.queue.is_oldest_expired(now);
             let is_any = if is_full {
-                group.queue.new_len() > 0
+                new > 0 && new_max > 0
             } else {
                 group.queue.warm_len() > 0
             };

@@ -74,7 +74,7 @@ impl GroupQueue {
         self.returned.len() + self.cold.len() + self.warm.len()
     }
 
-    /// What was published to it, and no member has had: the limits are about that. What members give back was within their own.
+    /// What was published to it, and no member has given back.
     pub fn new_len(&self) -> usize {
         self.cold.len() + self.warm.len()
     }
