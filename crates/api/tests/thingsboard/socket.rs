@@ -107,6 +107,12 @@ fn save(server: &Server, device: &str, ts: i64, values: Value) {
     server.post(&path, json!({"ts": ts, "values": values})).ok();
 }
 
+/// What is posted is acknowledged before it is processed.
+fn wait_until_stored(server: &Server, device: &str, key: &str, newest: &str) {
+    let target = format!("/api/plugins/telemetry/DEVICE/{device}/values/timeseries?keys={key}");
+    server.wait_for(&target, |all| all[key][0]["value"] == newest);
+}
+
 #[test]
 fn telemetry_of_the_old_path_comes_once_and_in_order() {
     let server = Server::start();
@@ -299,6 +305,7 @@ fn a_device_that_is_not_the_customers_any_more_is_not_shown_any_more() {
         .post(&format!("/api/customer/{customer}/device/{device}"), Value::Null)
         .ok();
     save(&server, &device, 1_000, json!({"v": 1}));
+    wait_until_stored(&server, &device, "v", "1");
     let mut socket = Socket::of(&server, CUSTOMER);
     socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1, "keys": "v"}],
         "attrSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 2, "scope": "SERVER_SCOPE", "keys": "a"}]}));
@@ -390,6 +397,7 @@ fn aggregates_are_compared_with_those_of_a_time_before() {
     for (ts, value) in [(1_000, 1), (2_000, 3), (11_000, 10), (12_000, 20), (30_000, 99)] {
         save(&server, &device, ts, json!({"v": value}));
     }
+    wait_until_stored(&server, &device, "v", "99");
     let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": device}},
         "pageLink": {"pageSize": 10, "page": 0}});
     let key =
@@ -420,6 +428,7 @@ fn aggregates_are_compared_with_those_of_a_time_before() {
     // Up to now.
     let now = crate::server::now_ms();
     save(&server, &device, now - 1_000, json!({"v": 7}));
+    wait_until_stored(&server, &device, "v", "7");
     socket.send(&json!({"cmds": [{"type": "ENTITY_DATA", "cmdId": 2, "query": query,
         "aggTsCmd": {"startTs": now - 60_000, "timeWindow": 60_000, "keys": [{"id": 5, "key": "v", "agg": "SUM"}]}}]}));
     let frame = loop {
