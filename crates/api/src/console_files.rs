@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-ZUme9z4R.js",
+        path: "/assets/About-xORLrDK9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-ZUme9z4R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-xORLrDK9.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-3EPQ_4Yd.js",
+        path: "/assets/Access-B9_MfK_L.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-3EPQ_4Yd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-B9_MfK_L.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-_h9P4RJH.js",
+        path: "/assets/Account-manNM6Du.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-_h9P4RJH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-manNM6Du.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-DMgmLz7g.js",
+        path: "/assets/Action-I5r6Wysh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-DMgmLz7g.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-I5r6Wysh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,9 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-CpldL_fg.js",
+        path: "/assets/Actions-hAUg47Y1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-CpldL_fg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-hAUg47Y1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-DXKxhTJL.js",
+        path: "/assets/AlarmTable-CWWNTLxj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DXKxhTJL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CWWNTLxj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-eBODi1Ni.js",
+        path: "/assets/Alarms-DM45eMKV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-eBODi1Ni.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DM45eMKV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,21 +100,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-BjEUL1aY.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-BjEUL1aY.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AuthorityFile-BXL2vveN.js",
+        path: "/assets/Audit-YCJxQ5rY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-BXL2vveN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-YCJxQ5rY.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AuthorityFile-CQZoFlJb.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-CQZoFlJb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,27 +124,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-Y4myjL33.js",
+        path: "/assets/Backup-DV6HOGNL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-Y4myjL33.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-DV6HOGNL.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CRtJRK_O.js",
+        path: "/assets/BanForm-DyO12jdB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CRtJRK_O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DyO12jdB.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-S41g9BPJ.js",
+        path: "/assets/Bans-BnctnXoi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-S41g9BPJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-BnctnXoi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-Bp_e0qlL.js",
+        path: "/assets/Benchmarks-BziRSycy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-Bp_e0qlL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-BziRSycy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-CpvHrdhU.js",
+        path: "/assets/Certificates-BiCxm9oI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CpvHrdhU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BiCxm9oI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,15 +172,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-WAq8fMWv.js",
+        path: "/assets/Chain-CzfWbYwh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-WAq8fMWv.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-D8WDe46R.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-D8WDe46R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-CzfWbYwh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -190,15 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-DWFOAOgi.js",
+        path: "/assets/Chains-wJsZeuJI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DWFOAOgi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-wJsZeuJI.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-B7tlvaBQ.js",
+        path: "/assets/ChangedMeanwhile-DH4jlp2Q.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-B7tlvaBQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DH4jlp2Q.js.gz"),
         is_gzip: true,
     },
     File {
@@ -208,9 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-CQmCKnWn.js",
+        path: "/assets/Chart-DYqCpXzW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-CQmCKnWn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-DYqCpXzW.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Client-BdU4YqRF.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Client-BdU4YqRF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,9 +226,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-bVGYq4K7.js",
+        path: "/assets/Clients-CsK7aYaK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-bVGYq4K7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-CsK7aYaK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -238,21 +238,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-Cg3Z8L0x.js",
+        path: "/assets/Configuration-C8l0O8gt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-Cg3Z8L0x.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-C8l0O8gt.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-CcLt39OX.js",
+        path: "/assets/Connector-DNSMRy1k.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-CcLt39OX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-DNSMRy1k.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-DNwrn9_8.js",
+        path: "/assets/Connectors-DM6YFY0l.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DNwrn9_8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DM6YFY0l.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConsoleUsers-BcII5Rit.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-BcII5Rit.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,21 +268,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-Cgw2CIIV.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Cgw2CIIV.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Copy-Cc5jRyV0.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-Cc5jRyV0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BCGef_Zz.js",
+        path: "/assets/Dashboard-BKDuMRAC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BCGef_Zz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BKDuMRAC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,9 +292,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-C3LzCKM1.js",
+        path: "/assets/Dashboards-DB3WcZp5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C3LzCKM1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DB3WcZp5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -304,15 +304,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-D001Fxja.js",
+        path: "/assets/Definition-CP2oWJE7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-D001Fxja.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/DefinitionName-B1mzpI_n.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-B1mzpI_n.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-CP2oWJE7.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,27 +316,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/DefinitionName-RbRF5wy3.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-RbRF5wy3.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Device-Bdv78FwU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Device-Bdv78FwU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-Bm07q6oF.js",
+        path: "/assets/Device-EL35yTag.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-Bm07q6oF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-EL35yTag.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-CERW3ooy.js",
+        path: "/assets/DeviceForm-hWE3go_j.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CERW3ooy.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-CO1bX4dW.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-CO1bX4dW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-hWE3go_j.js.gz"),
         is_gzip: true,
     },
     File {
@@ -352,15 +346,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Devices-DSviO3c-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-DSviO3c-.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/EntityChoice-C4J6JmbU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-mco5ZsEe.js",
+        path: "/assets/EntityChoice-DB5vwtni.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-mco5ZsEe.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DB5vwtni.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +388,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-Rd7v3Iod.js",
+        path: "/assets/History-CiQ9ZpK-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-Rd7v3Iod.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-CiQ9ZpK-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-DqvVziI3.js",
+        path: "/assets/Home-CJOjvfdM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-DqvVziI3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-CJOjvfdM.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,9 +406,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BsSTNTG8.js",
+        path: "/assets/ImportButton-D-kDCIOU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BsSTNTG8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-D-kDCIOU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -418,9 +418,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-DOv0KNMX.js",
+        path: "/assets/Keys-ByyfFr3Y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-DOv0KNMX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-ByyfFr3Y.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Listeners-C_bBgDfU.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-C_bBgDfU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,9 +436,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Listeners-ThB1s3pT.js",
+        path: "/assets/Logs-BamtOtt9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Listeners-ThB1s3pT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-BamtOtt9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,21 +448,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-DrDa9aGR.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-DrDa9aGR.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/MqttClient-BP2S7qq3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BP2S7qq3.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-DjFop-EQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DjFop-EQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,15 +484,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-C55FzMWH.js",
+        path: "/assets/Payload-XcCe0Goy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-C55FzMWH.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profile-BbA4UI3x.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-BbA4UI3x.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-XcCe0Goy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -502,9 +496,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-D0gaF89U.js",
+        path: "/assets/Profile-Cq5HIJyX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-D0gaF89U.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-Cq5HIJyX.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profiles-BVk4WwaZ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BVk4WwaZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,9 +514,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-CQ7s7c1a.js",
+        path: "/assets/PublishForm-CioB5rmp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CQ7s7c1a.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CioB5rmp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,15 +526,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-DEcRti7N.js",
+        path: "/assets/Refused-OvJz5mxb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-DEcRti7N.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/RestartButton-C-UMZ8yI.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RestartButton-C-UMZ8yI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-OvJz5mxb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -544,9 +538,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-WGkYwsUf.js",
+        path: "/assets/RestartButton-DVHRZ2-n.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-WGkYwsUf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RestartButton-DVHRZ2-n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -556,15 +550,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-BcDeSUxx.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
+        path: "/assets/Retained-hQpVmtJy.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-hQpVmtJy.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-dW5eSTK3.js",
+        path: "/assets/Rule-B3_kUAnh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-dW5eSTK3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-B3_kUAnh.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-BcDeSUxx.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
         is_gzip: true,
     },
     File {
@@ -574,21 +574,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-9t9Fnfd7.js",
+        path: "/assets/RuleFlow-D4i-_H3z.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-9t9Fnfd7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-D4i-_H3z.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CDnBeZLR.js",
+        path: "/assets/Rules-B-utwVAN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CDnBeZLR.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-BGUi3lfw.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-BGUi3lfw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-B-utwVAN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -598,15 +592,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Scroll-BbfiQ6ua.js",
+        path: "/assets/Screen-DDVYI-Sc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Scroll-BbfiQ6ua.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-DDVYI-Sc.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/SelectionBar-DZrUrxju.js",
+        path: "/assets/Scroll-BbfiQ6ua.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/SelectionBar-DZrUrxju.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Scroll-BbfiQ6ua.js.gz"),
         is_gzip: true,
     },
     File {
@@ -616,21 +610,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/SelectionBar-I0gtzqUc.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/SelectionBar-I0gtzqUc.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Severity-CuHT4ECi.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Severity-CuHT4ECi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-DSDhaq0M.js",
+        path: "/assets/Source-D-gQJXCd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-DSDhaq0M.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-D-gQJXCd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-COjTpRwh.js",
+        path: "/assets/Sources-CkMBz5Ot.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-COjTpRwh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-CkMBz5Ot.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Subscriptions-CimLzeLd.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CimLzeLd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -640,9 +646,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-_VIt9c27.js",
+        path: "/assets/TenantAudit-BYTIHGPD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-_VIt9c27.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BYTIHGPD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -652,27 +658,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/TenantAudit-Cgg6c8Ng.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-Cgg6c8Ng.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-hWmUHfN5.js",
+        path: "/assets/Topics-Cg76UYjN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-hWmUHfN5.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Usage-B6sc91y2.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-B6sc91y2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-Cg76UYjN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -682,15 +676,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-1xrlds0x.js",
+        path: "/assets/Usage-ouRkrvbT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-1xrlds0x.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-ouRkrvbT.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-BVa2TInR.js",
+        path: "/assets/Users-CW89p_8b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-BVa2TInR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-CW89p_8b.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/aliases-DQo0P2Mx.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-DQo0P2Mx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -700,9 +700,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-BlkwBVy8.js",
+        path: "/assets/connection-BoBZGC5l.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-BlkwBVy8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-BoBZGC5l.js.gz"),
         is_gzip: true,
     },
     File {
@@ -718,39 +718,39 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/filters.svelte-DjrWhK1g.js",
+        path: "/assets/filters.svelte-CWXls7dA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-DjrWhK1g.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-CWXls7dA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/find-ynLxe_Na.js",
+        path: "/assets/find-2LlHa9zJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/find-ynLxe_Na.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/find-2LlHa9zJ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-BQ61voh1.js",
+        path: "/assets/following.svelte-BwHoIy7Z.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-BQ61voh1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-BwHoIy7Z.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/history-CnjLscdd.js",
+        path: "/assets/history-CqOF4Yus.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/history-CnjLscdd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/history-CqOF4Yus.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-BLo3uQk6.css",
+        path: "/assets/index-CK_HbDum.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-BLo3uQk6.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-CK_HbDum.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-DdbCD1gu.js",
+        path: "/assets/index-bPS0EhD3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-DdbCD1gu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-bPS0EhD3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -772,9 +772,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/reasons-B5FAEpz5.js",
+        path: "/assets/reasons-DDT2T1PW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/reasons-B5FAEpz5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/reasons-DDT2T1PW.js.gz"),
         is_gzip: true,
     },
     File {

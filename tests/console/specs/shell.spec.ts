@@ -58,7 +58,7 @@ test("colours are as the system has them, or as chosen", async ({ console: page 
 test("no page is wider than a telephone, and the menu opens there", async ({ console: page }) => {
   await page.setViewportSize({ width: 360, height: 740 });
   const menu = page.getByRole("button", { name: "Menu", exact: true });
-  for (const name of await textsOf(page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { includeHidden: true }), 16)) {
+  for (const name of await textsOf(page.getByRole("navigation", { name: "Pages", exact: true, includeHidden: true }).getByRole("link", { includeHidden: true }), 16)) {
     await menu.click();
     await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name, exact: true }).click();
     await expect(page.getByRole("heading", { level: 1, name, exact: true })).toBeVisible();
