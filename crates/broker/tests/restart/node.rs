@@ -134,35 +134,23 @@ impl Node {
 
     /// Identifiers with which those messages were published that a client has been sent.
     pub fn sent(&mut self, conn: ConnSlot) -> Vec<u16> {
-        let mut slices = Vec::new();
-        self.shard.outbox().slices(conn, usize::MAX, &mut slices);
-        let bytes = slices.concat();
-        let (mut at, mut sent) = (0, Vec::new());
-        while let Decoded::Complete { packet, size } = mqtt::decode(&bytes[at..], ProtocolVersion::V5, 1 << 20).unwrap()
-        {
-            at += size;
-            if let Packet::Publish(p) = packet {
-                sent.push(u16::from_be_bytes(p.payload.try_into().unwrap()));
-            }
-        }
-        sent
+        publications(&self.written(conn))
+            .into_iter()
+            .map(|(_, id)| id)
+            .collect()
     }
 
     /// Since it was asked last: Packet Identifiers, and those with which the messages were published.
     pub fn received(&mut self, conn: ConnSlot) -> Vec<(PacketId, u16)> {
+        let bytes = self.written(conn);
+        self.shard.outbox().wrote(conn, bytes.len());
+        publications(&bytes)
+    }
+
+    fn written(&mut self, conn: ConnSlot) -> Vec<u8> {
         let mut slices = Vec::new();
         self.shard.outbox().slices(conn, usize::MAX, &mut slices);
-        let bytes = slices.concat();
-        let (mut at, mut received) = (0, Vec::new());
-        while let Decoded::Complete { packet, size } = mqtt::decode(&bytes[at..], ProtocolVersion::V5, 1 << 20).unwrap()
-        {
-            at += size;
-            if let Packet::Publish(p) = packet {
-                received.push((p.packet_id.unwrap(), u16::from_be_bytes(p.payload.try_into().unwrap())));
-            }
-        }
-        self.shard.outbox().wrote(conn, bytes.len());
-        received
+        slices.concat()
     }
 
     pub fn acknowledge(&mut self, conn: ConnSlot, packet_id: PacketId) {
@@ -212,6 +200,17 @@ impl Node {
         std::fs::remove_dir_all(&self.directory).unwrap();
         recovery.finish()
     }
+}
+
+fn publications(bytes: &[u8]) -> Vec<(PacketId, u16)> {
+    let (mut at, mut found) = (0, Vec::new());
+    while let Decoded::Complete { packet, size } = mqtt::decode(&bytes[at..], ProtocolVersion::V5, 1 << 20).unwrap() {
+        at += size;
+        if let Packet::Publish(p) = packet {
+            found.push((p.packet_id.unwrap(), u16::from_be_bytes(p.payload.try_into().unwrap())));
+        }
+    }
+    found
 }
 
 pub fn open(directory: &Path, record: &mut dyn FnMut(Position, &[u8])) -> Log {
