@@ -63,6 +63,7 @@ impl Shard {
             is_durable: self.core.link(slot).is_durable,
             inflight: 0,
             full_until_ms: 0,
+            full_for_ms: 0,
         };
         let home = self.group_home(shared.share_name, shared.filter);
         if home == self.core.id {

@@ -23,6 +23,8 @@ const PUBLISHED_WINDOWS: usize = 8;
 
 /// How long until somebody who had no space is asked again.
 const SPACE_MS: u64 = 10;
+/// The same of a member of another shard, to which a part goes each time and comes back.
+const SPACE_MS_MAX: u64 = 160;
 
 /// Groups that go on giving out what is in memory in one tick.
 const GROUPS_PER_TICK: usize = 8;
@@ -81,7 +83,14 @@ impl Shard {
         if let Some(group) = self.groups.get_live(index, epoch)
             && let Some(at) = group.position(member)
         {
-            group.members[at].full_until_ms = now.monotonic_ms + SPACE_MS;
+            let member = &mut group.members[at];
+            // Of what was sent together each comes back by itself.
+            if member.full_until_ms <= now.monotonic_ms {
+                let is_still = now.monotonic_ms < member.full_until_ms + 2 * SPACE_MS;
+                let longer_ms = (2 * member.full_for_ms).min(SPACE_MS_MAX);
+                member.full_for_ms = if is_still { longer_ms } else { SPACE_MS };
+                member.full_until_ms = now.monotonic_ms + member.full_for_ms;
+            }
         }
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct Member {
     pub inflight: u32,
     /// Its shard had no space for a message: it is given none before then.
     pub full_until_ms: u64,
+    /// How long that was; longer each time.
+    pub full_for_ms: u64,
 }
 
 impl Groups {
@@ -213,6 +215,7 @@ mod tests {
             is_durable: false,
             inflight: 0,
             full_until_ms: 0,
+            full_for_ms: 0,
         }
     }
 
