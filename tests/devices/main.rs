@@ -11,6 +11,7 @@ mod acceptance;
 mod backup;
 mod calls;
 mod certificates;
+mod chain_calls;
 mod connecting;
 mod demo;
 mod downward;

@@ -1,6 +1,8 @@
 //! Calls to devices that wait: to be sent, to be acknowledged, for their answers. In the order in which they were made.
 //!
 //! ```text
+//! Begun (until what is kept of it is on the disk)
+//!   ▼
 //! Queued ──► Sent ──► Delivered ──► answered
 //!   ▲          │          └───────► (one way: the end)
 //!   └──────────┘ the connection went, or the device has not acknowledged it in time
@@ -12,10 +14,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use platform::chain::RPC_CALL;
 use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
 use platform::model::Rpc;
-use platform::{Load, Shares};
-use serde_json::Value as Json;
+use platform::{Load, News, Shares};
+use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 
 /// Calls that wait at the same time, which tenants share; more are refused.
@@ -43,6 +46,27 @@ pub struct Call {
 }
 
 impl Call {
+    /// For the rule chain of the device. Parameters are a text there, as at ThingsBoard.
+    pub fn message(&self, request: Uuid, device: DeviceId, tenant: TenantId) -> News {
+        let mut metadata = vec![
+            ("requestUUID", request.to_string()),
+            ("expirationTime", self.expires_ms.to_string()),
+            ("oneway", self.is_one_way.to_string()),
+            ("persistent", self.keeping.is_some().to_string()),
+        ];
+        let keeping = self.keeping.as_ref();
+        metadata.extend(keeping.and_then(|keeping| Some(("retries", keeping.retries?.to_string()))));
+        let info = keeping.map(|keeping| &keeping.additional_info);
+        let info = info.filter(|info| !info.is_null()).map(Json::to_string);
+        News {
+            kind: RPC_CALL,
+            entity: device.entity(),
+            tenant,
+            metadata,
+            data: json!({"method": self.method, "params": self.params, "additionalInfo": info}),
+        }
+    }
+
     /// In memory while it waits: what is kept is there twice.
     fn weight(&self) -> usize {
         let texts = self.method.len() + self.params.len();
@@ -66,6 +90,8 @@ pub enum CallError {
     /// The device is not connected, or has not subscribed to calls.
     NoActiveConnection,
     Timeout,
+    /// No node of the rule chain has called the device.
+    NotCalled,
     /// Too many calls wait.
     TooMany,
     /// The entity database did not take it.
@@ -79,7 +105,7 @@ impl CallError {
     pub fn name(self) -> &'static str {
         match self {
             CallError::NoActiveConnection => "NO_ACTIVE_CONNECTION",
-            CallError::Timeout => "TIMEOUT",
+            CallError::Timeout | CallError::NotCalled => "TIMEOUT",
             CallError::TooMany => "RATE_LIMIT",
             CallError::NotKept | CallError::Stopped => "INTERNAL",
         }
@@ -91,6 +117,10 @@ impl fmt::Display for CallError {
         f.write_str(match self {
             CallError::NoActiveConnection => "the device is not connected, or has not subscribed to calls",
             CallError::Timeout => "the device has not answered in time",
+            CallError::NotCalled => {
+                "no node of the device's rule chain has called the device in time: calls come as RPC_CALL_FROM_SERVER_TO_DEVICE, \
+                 which \"message type switch\" sends by \"RPC Request to Device\" to a node \"rpc call request\""
+            }
             CallError::TooMany => "too many calls wait for answers of devices",
             CallError::NotKept => "the call cannot be kept now; try again later",
             CallError::Stopped => "the server stops",
@@ -107,10 +137,20 @@ pub type Answer = Result<Option<String>, CallError>;
 #[derive(Debug)]
 pub enum Caller {
     Outside(oneshot::Sender<Answer>),
-    /// A rule chain, by the platform's number.
-    Chain(u64),
+    /// A rule chain, by the platform's number; and whoever made the call that went along it.
+    Chain(u64, Option<oneshot::Sender<Answer>>),
     /// Nobody.
     None,
+}
+
+impl Caller {
+    /// Whoever waits outside; a chain is told where it calls.
+    pub fn refuse(self, error: CallError) {
+        if let Caller::Outside(sender) | Caller::Chain(_, Some(sender)) = self {
+            // Whoever asked may have gone.
+            _ = sender.send(Err(error));
+        }
+    }
 }
 
 /// A connection over which something was sent.
@@ -122,8 +162,13 @@ pub struct Over {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Its record is not on the disk yet.
+    Begun,
     Queued,
-    Sent { over: Over, ack_by_ms: i64 },
+    Sent {
+        over: Over,
+        ack_by_ms: i64,
+    },
     Delivered,
 }
 
@@ -154,11 +199,11 @@ impl Waiting {
             params: call.params,
             is_one_way: call.is_one_way,
             caller,
-            kept,
             expires_ms: call.expires_ms,
             retries: retries.unwrap_or(RETRIES_MAX).min(RETRIES_MAX),
             retried: 0,
-            stage: Stage::Queued,
+            stage: if kept.is_some() { Stage::Begun } else { Stage::Queued },
+            kept,
             is_restored: false,
         }
     }
@@ -166,18 +211,17 @@ impl Waiting {
     /// From before a restart, when the device had it or not.
     pub fn restored(mut self, is_delivered: bool) -> Waiting {
         self.is_restored = true;
-        if is_delivered {
-            self.stage = Stage::Delivered;
-        }
+        self.stage = if is_delivered { Stage::Delivered } else { Stage::Queued };
         self
     }
 
     pub fn was_sent(&self) -> bool {
-        self.stage != Stage::Queued
+        !matches!(self.stage, Stage::Begun | Stage::Queued)
     }
 
     fn due_ms(&self) -> i64 {
         match self.stage {
+            Stage::Begun => i64::MAX,
             Stage::Sent { ack_by_ms, .. } if self.kept.is_some() => ack_by_ms.min(self.expires_ms),
             _ => self.expires_ms,
         }
@@ -303,16 +347,43 @@ impl Calls {
         removed
     }
 
+    /// What is to be kept of a call that has begun.
+    pub fn begun(&self, device: DeviceId, id: i32) -> Option<Rpc> {
+        let inner = self.lock();
+        let waiting = inner.waiting.get(&(device, id))?;
+        let begun = waiting.kept.as_deref().filter(|_| waiting.stage == Stage::Begun);
+        begun.cloned()
+    }
+
+    /// What is kept of it is on the disk: from now on it waits for the device. Whoever made the call.
+    pub fn is_kept(&self, device: DeviceId, id: i32) -> Caller {
+        let mut caller = Caller::None;
+        self.lock().change(device, id, |waiting| {
+            waiting.stage = Stage::Queued;
+            caller = std::mem::replace(&mut waiting.caller, Caller::None);
+        });
+        caller
+    }
+
+    /// All of a device that was deleted.
+    pub fn remove_all(&self, device: DeviceId) -> Vec<Waiting> {
+        let mut inner = self.lock();
+        let all: Vec<i32> = inner.of_device(device).map(|(id, _)| id).collect();
+        let removed = all.into_iter().filter_map(|id| inner.remove(device, id)).collect();
+        self.counted(&inner);
+        removed
+    }
+
     /// All that the device does not have and that are not on their way over this connection; they are, from now on.
     pub fn take_unsent(&self, device: DeviceId, over: Over, ack_by_ms: i64) -> Vec<Sending> {
         let mut inner = self.lock();
         let is_unsent = |waiting: &Waiting| match waiting.stage {
             Stage::Queued => true,
             Stage::Sent { over: other, .. } => other != over,
-            Stage::Delivered => false,
+            Stage::Begun | Stage::Delivered => false,
         };
         let unsent: Vec<i32> = inner
-            .of_device(device)
+            .callable(device)
             .filter(|(_, waiting)| is_unsent(waiting))
             .map(|(id, _)| id)
             .collect();
@@ -334,7 +405,7 @@ impl Calls {
     /// The first that the device does not have.
     pub fn first_unsent(&self, device: DeviceId) -> Option<Sending> {
         let inner = self.lock();
-        let mut all = inner.of_device(device);
+        let mut all = inner.callable(device);
         let (id, waiting) = all.find(|(_, waiting)| waiting.stage == Stage::Queued)?;
         Some(Sending {
             id,
@@ -391,6 +462,12 @@ impl Inner {
     fn of_device(&self, device: DeviceId) -> impl Iterator<Item = (i32, &Waiting)> {
         let all = self.waiting.range((device, i32::MIN)..=(device, i32::MAX));
         all.map(|((_, id), waiting)| (*id, waiting))
+    }
+
+    /// Up to one whose record is not on the disk yet: none goes before it.
+    fn callable(&self, device: DeviceId) -> impl Iterator<Item = (i32, &Waiting)> {
+        self.of_device(device)
+            .take_while(|(_, waiting)| waiting.stage != Stage::Begun)
     }
 
     fn remove(&mut self, device: DeviceId, id: i32) -> Option<Waiting> {
@@ -472,7 +549,11 @@ mod tests {
         let calls = Calls::default();
         for waiting in all {
             let id = calls.next_id(DEVICE, TENANT, &small()).unwrap();
+            let is_begun = waiting.stage == Stage::Begun;
             calls.insert(DEVICE, id, waiting);
+            if is_begun {
+                calls.is_kept(DEVICE, id);
+            }
         }
         calls
     }
@@ -503,6 +584,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_goes_before_a_call_that_is_not_kept_yet() {
+        let calls = calls([waiting(false, false, 0)]);
+        calls.insert(DEVICE, 2, waiting(true, false, 0));
+        calls.insert(DEVICE, 3, waiting(false, false, 0));
+        assert_eq!(sent(&calls, ONE, 10), [1]);
+        assert!(calls.first_unsent(DEVICE).is_none());
+        assert_eq!(calls.take_due(2000, |_| true).len(), 2, "its time has not begun");
+        calls.insert(DEVICE, 4, waiting(false, false, 0));
+        assert!(calls.begun(DEVICE, 2).is_some());
+        calls.is_kept(DEVICE, 2);
+        assert_eq!(sent(&calls, ONE, 10), [2, 4]);
+    }
+
+    #[test]
     fn what_is_not_acknowledged_is_sent_again_as_often_as_it_may_be() {
         let calls = calls([waiting(true, false, 1), waiting(false, false, 0)]);
         sent(&calls, ONE, 10);
@@ -529,6 +624,16 @@ mod tests {
         assert!(calls.remove_restored(DEVICE, 1).is_none());
         assert!(calls.remove_restored(DEVICE, 2).is_none());
         assert_eq!(calls.count(), 1);
+    }
+
+    #[test]
+    fn a_device_that_was_deleted_has_no_calls() {
+        let calls = calls([waiting(true, false, 0), waiting(false, false, 0)]);
+        let other = DeviceId(Uuid([2; 16]));
+        calls.insert(other, 9, waiting(false, false, 0));
+        assert_eq!(calls.remove_all(DEVICE).len(), 2);
+        assert_eq!(calls.count(), 1);
+        assert!(calls.take_due(2000, |_| true).len() == 1, "the other's");
     }
 
     #[test]

@@ -21,14 +21,6 @@ const ACK_MS: i64 = 10_000;
 /// What became of calls and rule chains are not told yet; more are counted as failed.
 const CHANGED_MAX: usize = 100_000;
 
-/// A call that has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begun {
-    /// Its number.
-    Waits(i32),
-    Kept(RpcId),
-}
-
 /// Whether the device has a call, as its shard says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -38,38 +30,61 @@ pub struct Report {
 }
 
 impl Hub {
-    /// Waits for the device from now on; [`Hub::deliver_calls`] sends it. A call that is kept has no caller afterwards.
-    pub fn begin_call(&self, device: DeviceId, call: Call, caller: Caller, now_ms: i64) -> Result<Begun, CallError> {
-        let is_late = call.expires_ms <= now_ms;
-        if is_late && call.keeping.is_none() {
-            return Err(CallError::Timeout);
+    /// Waits for the device from now on, or for [`Hub::keep_begun`] if it is to be kept; [`Hub::deliver_calls`] sends it. The number of the call.
+    pub fn begin_call(
+        &self,
+        device: DeviceId,
+        call: Call,
+        (rpc, caller): (Uuid, Caller),
+        now_ms: i64,
+    ) -> Result<i32, (CallError, Caller)> {
+        if call.expires_ms <= now_ms && call.keeping.is_none() {
+            return Err((CallError::Timeout, caller));
         }
         let tenant = self.tenant_of(device);
-        let id = self.calls.next_id(device, tenant, &call)?;
-        let Some(keeping) = &call.keeping else {
-            self.calls.insert(device, id, Waiting::new(tenant, call, caller, None));
-            return Ok(Begun::Waits(id));
+        let id = match self.calls.next_id(device, tenant, &call) {
+            Ok(id) => id,
+            Err(error) => return Err((error, caller)),
         };
-        let mut rpc = self.new_rpc(device, id, &call, keeping, now_ms);
-        if is_late {
-            rpc.status = RpcStatus::Expired;
-        }
-        let rpc_id = rpc.id.unwrap_or_default();
+        let kept = call
+            .keeping
+            .as_ref()
+            .map(|keeping| Box::new(self.new_rpc((RpcId(rpc), device, id), &call, keeping, now_ms)));
+        self.calls.insert(device, id, Waiting::new(tenant, call, caller, kept));
+        Ok(id)
+    }
+
+    /// Calls that have begun and are to be kept: they wait for their devices when they are on the disk, which is waited for here.
+    pub fn keep_begun(&self, begun: &[(DeviceId, i32)]) {
         let _turn = lock(&self.delivering);
-        let entities = self.platform.entities();
-        let kept = entities
-            .forget_old_rpcs(device)
-            .and_then(|()| entities.save_rpcs(std::slice::from_ref(&rpc)));
-        kept.map_err(|error| {
-            tracing::warn!(device = %device.0, %error, "a call to a device cannot be kept");
-            CallError::NotKept
-        })?;
-        self.tell_chains(vec![rpc.clone()]);
-        if !is_late {
-            let waiting = Waiting::new(tenant, call, Caller::None, Some(Box::new(rpc)));
-            self.calls.insert(device, id, waiting);
+        let begun = begun.iter().filter_map(|(device, id)| {
+            let rpc = self.calls.begun(*device, *id)?;
+            Some(((*device, *id), rpc))
+        });
+        let (begun, rpcs): (Vec<_>, Vec<_>) = begun.unzip();
+        if rpcs.is_empty() {
+            return;
         }
-        Ok(Begun::Kept(rpc_id))
+        let entities = self.platform.entities();
+        let has_room = rpcs.iter().try_for_each(|rpc| entities.forget_old_rpcs(rpc.device_id));
+        if let Err(error) = has_room.and_then(|()| entities.save_rpcs(&rpcs)) {
+            tracing::warn!(count = rpcs.len(), %error, "calls to devices cannot be kept");
+            for (device, id) in begun {
+                if let Some(waiting) = self.calls.remove(device, id) {
+                    self.tell_caller(waiting.caller, Err(CallError::NotKept));
+                }
+            }
+            return;
+        }
+        for ((device, id), rpc) in begun.into_iter().zip(&rpcs) {
+            let caller = self.calls.is_kept(device, id);
+            if rpc.status == RpcStatus::Expired {
+                self.calls.remove(device, id);
+            }
+            let told = json!({"rpcId": rpc.id.unwrap_or_default().to_string()});
+            self.tell_caller(caller, Ok(Some(told.to_string())));
+        }
+        self.tell_chains(rpcs);
     }
 
     pub fn tenant_of(&self, device: DeviceId) -> TenantId {
@@ -77,9 +92,15 @@ impl Hub {
         directory.device(device).map(|entry| entry.tenant).unwrap_or_default()
     }
 
-    fn new_rpc(&self, device: DeviceId, id: i32, call: &Call, keeping: &Keeping, now_ms: i64) -> Rpc {
+    fn new_rpc(
+        &self,
+        (rpc, device, number): (RpcId, DeviceId, i32),
+        call: &Call,
+        keeping: &Keeping,
+        now_ms: i64,
+    ) -> Rpc {
         let mut rpc = Rpc {
-            id: Some(RpcId(self.platform.entities().new_id(now_ms))),
+            id: Some(rpc),
             created_time: now_ms,
             tenant_id: self.tenant_of(device),
             device_id: device,
@@ -88,12 +109,15 @@ impl Hub {
             ..Rpc::default()
         };
         rpc.set_request(&RpcRequestBody {
-            number: id,
+            number,
             is_one_way: call.is_one_way,
             method: call.method.clone(),
             params: call.params.clone(),
             retries: keeping.retries,
         });
+        if call.expires_ms <= now_ms {
+            rpc.status = RpcStatus::Expired;
+        }
         rpc
     }
 
@@ -320,11 +344,24 @@ impl Hub {
         Ok(())
     }
 
+    /// Nobody is there any more who could answer; what was kept has gone with the device.
+    pub fn device_deleted(&self, device: DeviceId) {
+        let _turn = lock(&self.delivering);
+        for waiting in self.calls.remove_all(device) {
+            self.tell_caller(waiting.caller, Err(CallError::NoActiveConnection));
+        }
+    }
+
     pub fn tell_caller(&self, caller: Caller, answer: Answer) {
         match caller {
             // Whoever asked may have gone.
             Caller::Outside(sender) => _ = sender.send(answer),
-            Caller::Chain(number) => self.lock_answered().push((number, chain_answer(answer))),
+            Caller::Chain(number, outside) => {
+                if let Some(sender) = outside {
+                    _ = sender.send(answer.clone());
+                }
+                self.lock_answered().push((number, chain_answer(answer)));
+            }
             Caller::None => {}
         }
     }

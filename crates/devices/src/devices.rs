@@ -13,7 +13,7 @@ use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
 use platform::decode::{AttributesRequest, Form, Format, OtaKind, Provision};
 use platform::entities::{Entities, EntityError, Said};
-use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RpcId, RuleChainId, RuleNodeId, TenantId, Uuid};
+use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId, Uuid};
 use platform::model::{OtaPackage, Rpc, Scope};
 use platform::repository::{RepositoryError, StateKind};
 use platform::{Platform, SqliteRepository};
@@ -21,7 +21,6 @@ use timeseries::ColumnStore;
 use tokio::sync::oneshot;
 
 use crate::calls::{Answer, Call, CallError, Caller, Waiting};
-use crate::delivery::Begun;
 use crate::entry::{Entry, Kind, entity_type_number};
 use crate::events::NodeEvent;
 use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
@@ -40,6 +39,9 @@ use crate::upkeep;
 
 /// How long a request waits for what was acknowledged before it.
 const CATCH_UP: Duration = Duration::from_secs(10);
+
+/// A call whose time is over is answered with the reason, which comes a moment later.
+const SAYS_WHY: Duration = Duration::from_secs(1);
 
 /// Within the data directory.
 pub const DIRECTORY_NAME: &str = "platform";
@@ -252,22 +254,32 @@ impl Devices {
         Updates::new(&self.hub.watchers, queue)
     }
 
-    /// Calls a device as soon as it is there, and waits for its answer, which is JSON; a call of one way is answered with `None` when it is on
-    /// its way, one that is kept with its identifier at once. Writes the repository if the call is to be kept, so it may wait.
-    pub fn call_device(&self, device: DeviceId, call: Call) -> Result<Called, CallError> {
-        let (sender, receiver) = oneshot::channel();
-        let begun = self.hub.out(unix_ms()).call(device, call, Caller::Outside(sender))?;
-        Ok(match begun {
-            Begun::Kept(id) => Called::Kept(id),
-            Begun::Waits(id) => Called::Waits(WaitingCall {
-                receiver,
-                _gives_up: GiveUp {
-                    hub: Arc::clone(&self.hub),
-                    device,
-                    id,
-                },
-            }),
-        })
+    /// A call goes along the rule chain of its device, whose node calls the device as soon as that is there. What comes back is JSON: what the
+    /// device answers; nothing of a call of one way, when it is on its way; the identifier of one that is kept, when it is on the disk.
+    /// Runs the chain, and writes the repository if the call is to be kept, so it may wait.
+    pub fn call_device(&self, device: DeviceId, call: &Call) -> WaitingCall {
+        let now_ms = unix_ms();
+        let tenant = self.hub.tenant_of(device);
+        let request = self.entities().new_id(now_ms);
+        let receiver = self.hub.callers.wait(request, tenant);
+        let waiting = WaitingCall {
+            receiver,
+            gives_up: GiveUp {
+                hub: Arc::clone(&self.hub),
+                request,
+            },
+        };
+        let news = call.message(request, device, tenant);
+        self.hub.platform.tell(news, now_ms, &mut self.hub.out(now_ms));
+        self.hub.go_on_with_chains();
+        waiting
+    }
+
+    /// After a device was deleted: what waits for it waits no longer.
+    pub fn device_deleted(&self, device: DeviceId) {
+        self.platform().device_deleted(device);
+        self.hub.device_deleted(device);
+        self.hub.log.wake();
     }
 
     /// A call that is kept is forgotten, and not sent any more. Writes the repository.
@@ -531,34 +543,41 @@ impl WaitingChange {
     }
 }
 
-/// A call that has begun.
-pub enum Called {
-    Waits(WaitingCall),
-    Kept(RpcId),
-}
-
-/// The answer comes, or it is known that none will.
+/// A call on its way.
 pub struct WaitingCall {
     receiver: oneshot::Receiver<Answer>,
-    _gives_up: GiveUp,
+    gives_up: GiveUp,
 }
 
 impl WaitingCall {
-    pub async fn answer(self) -> Answer {
-        self.receiver.await.unwrap_or(Err(CallError::Stopped))
+    /// The answer, or why there is none by then.
+    pub async fn answer(self, by_ms: i64) -> Answer {
+        let left_ms = u64::try_from(by_ms.saturating_sub(unix_ms())).unwrap_or(0);
+        let within = Duration::from_millis(left_ms) + SAYS_WHY;
+        match tokio::time::timeout(within, self.receiver).await {
+            Ok(answer) => answer.unwrap_or(Err(CallError::Stopped)),
+            Err(_) if self.gives_up.forget() => Err(CallError::NotCalled),
+            Err(_) => Err(CallError::Timeout),
+        }
     }
 }
 
-/// A call that nobody waits for any more is forgotten.
+/// Nobody waits for it any more.
 struct GiveUp {
     hub: Arc<Hub>,
-    device: DeviceId,
-    id: i32,
+    request: Uuid,
+}
+
+impl GiveUp {
+    /// Whether no node of a chain has taken the call.
+    fn forget(&self) -> bool {
+        self.hub.callers.forget(self.request)
+    }
 }
 
 impl Drop for GiveUp {
     fn drop(&mut self) {
-        self.hub.calls.remove(self.device, self.id);
+        self.forget();
     }
 }
 

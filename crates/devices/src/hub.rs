@@ -14,6 +14,7 @@ use platform::ids::{DeviceId, DeviceProfileId, Uuid};
 use platform::model::{DeviceProfile, Rpc};
 use serde_json::Value as Json;
 
+use crate::callers::Callers;
 use crate::calls::Calls;
 use crate::delivery::Report;
 use crate::devices::Options;
@@ -48,6 +49,7 @@ pub struct Hub {
     pub log: Log,
     pub processed: Processed,
     pub sessions: Sessions,
+    pub callers: Callers,
     pub calls: Calls,
     /// Calls of devices over HTTP that wait for a rule chain; their numbers are none that devices use.
     pub asked: Calls,
@@ -126,6 +128,7 @@ impl Hub {
             log,
             processed: Processed::default(),
             sessions: Sessions::default(),
+            callers: Callers::default(),
             calls: Calls::default(),
             asked: Calls::from(1 << 30),
             watchers: Arc::default(),

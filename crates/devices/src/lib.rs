@@ -18,6 +18,7 @@
 //! - Nothing here waits on a shard's thread. Everything that waits is bounded, and what is dropped is counted.
 
 pub mod backup;
+mod callers;
 mod calls;
 mod delivery;
 mod devices;
@@ -46,7 +47,7 @@ mod upkeep;
 mod usage;
 
 pub use calls::{Call, CallError, Keeping};
-pub use devices::{Called, DIRECTORY_NAME, Devices, Login, OpenError, Options, WaitingChange};
+pub use devices::{DIRECTORY_NAME, Devices, Login, OpenError, Options, WaitingCall, WaitingChange};
 pub use entry::{Entry, Kind};
 pub use events::NodeEvent;
 pub use hub::{DEVICE_PREFIX, PROVISION_PREFIX};

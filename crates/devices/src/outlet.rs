@@ -17,9 +17,10 @@ use platform::decode::{
 use platform::ids::{DeviceId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use platform::model::{Alarm, Attribute, Scope};
 use serde_json::Value as Json;
+use tokio::sync::oneshot;
 
-use crate::calls::{Call, CallError, Caller, Keeping};
-use crate::delivery::{Begun, Report};
+use crate::calls::{Answer, Call, CallError, Caller, Keeping};
+use crate::delivery::Report;
 use crate::hub::{Hub, client_id, lock};
 use crate::sessions::{Target, Wanted, Way};
 use crate::stats::Counters;
@@ -47,6 +48,8 @@ pub struct Out<'h> {
     hub: &'h Hub,
     by_shard: Vec<(u16, Vec<Downward>)>,
     called: Vec<DeviceId>,
+    /// Calls that are to be kept.
+    begun: Vec<(DeviceId, i32)>,
     now_ms: i64,
 }
 
@@ -56,6 +59,7 @@ impl<'h> Out<'h> {
             hub,
             by_shard: Vec::new(),
             called: Vec::new(),
+            begun: Vec::new(),
             now_ms,
         }
     }
@@ -74,14 +78,20 @@ impl<'h> Out<'h> {
         }
     }
 
-    /// Calls a device as soon as it is there.
-    pub fn call(&mut self, device: DeviceId, call: Call, caller: Caller) -> Result<Begun, CallError> {
-        let begun = self.hub.begin_call(device, call, caller, self.now_ms)?;
-        self.called.push(device);
-        Ok(begun)
+    /// Whoever made the call that has come along the chain, if no node has called with it before; and the identifier of what is kept of it.
+    fn caller(&self, device: DeviceId, call: &RpcCall) -> (Uuid, Option<oneshot::Sender<Answer>>) {
+        let request = call.request_uuid.as_deref().and_then(Uuid::parse);
+        let known = request.and_then(|request| {
+            let caller = self.hub.callers.take(request, self.hub.tenant_of(device))?;
+            Some((request, Some(caller)))
+        });
+        known.unwrap_or_else(|| (self.hub.platform.entities().new_id(self.now_ms), None))
     }
 
     fn flush(&mut self) {
+        if !self.begun.is_empty() {
+            self.hub.keep_begun(&std::mem::take(&mut self.begun));
+        }
         for (shard, list) in std::mem::take(&mut self.by_shard) {
             self.hub.send_down(shard, list);
         }
@@ -167,13 +177,24 @@ impl Outlet for Out<'_> {
             expires_ms: call.expires_ms,
             keeping,
         };
-        let called = self.call(device, outward, Caller::Chain(number));
-        if let Begun::Kept(id) = called.map_err(|error| NodeError::new(error.name()))? {
-            // The chain goes on when the platform can be called again.
-            let body = serde_json::json!({"rpcId": id.to_string()});
-            self.hub.lock_answered().push((number, Ok(body)));
+        let (rpc, outside) = self.caller(device, call);
+        let begun = self
+            .hub
+            .begin_call(device, outward, (rpc, Caller::Chain(number, outside)), self.now_ms);
+        let id = begun.map_err(|(error, caller)| {
+            caller.refuse(error);
+            NodeError::new(error.name())
+        })?;
+        if call.is_persistent {
+            self.begun.push((device, id));
         }
+        self.called.push(device);
         Ok(())
+    }
+
+    fn refuse_call(&mut self, device: DeviceId, call: &RpcCall) {
+        let (_, outside) = self.caller(device, call);
+        Caller::Chain(0, outside).refuse(CallError::TooMany);
     }
 
     fn reply_to_device(&mut self, device: DeviceId, request_id: i32, body: &Json) -> Result<(), NodeError> {

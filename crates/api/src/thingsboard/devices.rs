@@ -279,7 +279,7 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let id = device.id.unwrap_or_default();
     call.deleted(&device);
     call.entities().delete_device(id)?;
-    call.platform().device_deleted(id);
+    call.world.devices().device_deleted(id);
     call.world.device_changed(id);
     Ok(())
 }

@@ -5,15 +5,15 @@ use axum::Json;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use devices::{CallError, Called, Keeping};
+use devices::{CallError, Keeping};
 use platform::Page;
 use platform::decode::compact;
 use platform::ids::{DeviceId, RpcId, Uuid};
 use platform::model::{Device, Rpc, RpcStatus};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::audit_logs;
 use super::call::{Call, Person, Verb, missing};
@@ -51,12 +51,11 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("deviceId", "The device.")
             .takes_limited_json(BODY_MAX)
     };
-    const ONE_WAY: &str = "Answered when the call is on its way, or 504 if the device is not connected before the timeout. A persistent \
-         call is kept and answered at once with its rpcId.";
-    const TWO_WAY: &str = "Answered with what the device answers, or 504 if it is not connected or does not answer before the timeout. \
-         A persistent call is kept and answered at once with its rpcId.";
-    const TWO_WAY_OLD: &str =
-        "As the newer path, but 409 if the device is not connected and 408 if it does not answer before the timeout.";
+    const ONE_WAY: &str = "Goes along the device's rule chain. Answered when the call is on its way to the device, or 504 if the device is \
+         not connected, or no rule node has called it, before the timeout. A persistent call is answered with its rpcId when it is kept.";
+    const TWO_WAY: &str = "Goes along the device's rule chain. Answered with what the device answers, or 504 if it is not connected, does \
+         not answer, or no rule node has called it, before the timeout. A persistent call is answered with its rpcId when it is kept.";
+    const TWO_WAY_OLD: &str = "As the newer path, but 409 if the device is not connected, and 408 if it does not answer or is not called before the timeout.";
     vec![
         call("/api/rpc/oneway/{deviceId}", "call_one_way", "Call a device", ONE_WAY)
             .fails(StatusCode::GATEWAY_TIMEOUT)
@@ -179,7 +178,8 @@ struct CallBody {
 }
 
 impl CallBody {
-    fn call(self, is_one_way: bool, now_ms: i64) -> devices::Call {
+    /// And until when an answer is waited for.
+    fn call(self, is_one_way: bool, now_ms: i64) -> (devices::Call, i64) {
         let is_persistent = self.persistent == Some(true);
         let timeout_ms = self.timeout.unwrap_or(TIMEOUT_MS).max(TIMEOUT_MS_MIN);
         let expires_ms = self.expiration_time.unwrap_or(now_ms.saturating_add(timeout_ms));
@@ -188,18 +188,24 @@ impl CallBody {
             true => i64::MAX,
             false => now_ms.saturating_add(TIMEOUT_MS_MAX),
         };
-        devices::Call {
+        let expires_ms = expires_ms.min(latest_ms);
+        let answer_by_ms = match is_persistent {
+            true => now_ms.saturating_add(timeout_ms.min(TIMEOUT_MS_MAX)),
+            false => expires_ms,
+        };
+        let call = devices::Call {
             method: self.method,
             params: self
                 .params
                 .map_or_else(|| "null".to_owned(), |params| compact(params.get())),
             is_one_way,
-            expires_ms: expires_ms.min(latest_ms),
+            expires_ms,
             keeping: is_persistent.then_some(Keeping {
                 retries: self.retries,
                 additional_info: self.additional_info,
             }),
-        }
+        };
+        (call, answer_by_ms)
     }
 }
 
@@ -213,14 +219,13 @@ async fn call_device(State(app): State<App>, request: Request, kind: Kind) -> Re
     let bytes = body::read(request_body, BODY_MAX, &app).await?;
     let Body(wanted) = Body::<CallBody>::from_body(&bytes)?;
     let call = Call::new(&app, person, &parts.headers)?;
-    let rpc = wanted.call(kind.is_one_way, call.now_ms);
+    let (rpc, answer_by_ms) = wanted.call(kind.is_one_way, call.now_ms);
     let turn = call.turn().await;
     let begun = app.block(move || {
         let _turn = turn;
-        let called = call.entity::<Device>(id, Verb::Rpc).and_then(|_| {
-            let called = call.world.devices().call_device(DeviceId(id), rpc);
-            called.map_err(|error| explain(error, kind))
-        });
+        let called = call
+            .entity::<Device>(id, Verb::Rpc)
+            .map(|_| call.world.devices().call_device(DeviceId(id), &rpc));
         let parameters = [id.to_string()];
         audit_logs::note(
             &call,
@@ -231,11 +236,7 @@ async fn call_device(State(app): State<App>, request: Request, kind: Kind) -> Re
         );
         called
     });
-    let waiting = match begun.await?? {
-        Called::Kept(id) => return Ok(Json(json!({"rpcId": id.to_string()})).into_response()),
-        Called::Waits(waiting) => waiting,
-    };
-    match waiting.answer().await {
+    match begun.await??.answer(answer_by_ms).await {
         Ok(None) => Ok(StatusCode::OK.into_response()),
         Ok(Some(answer)) => {
             Ok(Json(serde_json::from_str::<Value>(&answer).unwrap_or(Value::String(answer))).into_response())
@@ -247,8 +248,8 @@ async fn call_device(State(app): State<App>, request: Request, kind: Kind) -> Re
 fn explain(error: CallError, kind: Kind) -> Failure {
     let status = match error {
         CallError::NoActiveConnection if kind.is_old => StatusCode::CONFLICT,
-        CallError::Timeout if kind.is_old => StatusCode::REQUEST_TIMEOUT,
-        CallError::NoActiveConnection | CallError::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        CallError::Timeout | CallError::NotCalled if kind.is_old => StatusCode::REQUEST_TIMEOUT,
+        CallError::NoActiveConnection | CallError::Timeout | CallError::NotCalled => StatusCode::GATEWAY_TIMEOUT,
         CallError::TooMany => StatusCode::TOO_MANY_REQUESTS,
         CallError::NotKept | CallError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
     };

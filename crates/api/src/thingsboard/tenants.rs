@@ -106,7 +106,7 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
         call.platform().reload_chain(chain, call.now_ms)?;
     }
     for device in devices {
-        call.platform().device_deleted(device);
+        call.world.devices().device_deleted(device);
         call.world.device_changed(device);
     }
     Ok(())

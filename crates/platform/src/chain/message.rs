@@ -14,7 +14,7 @@ const TYPES: &[(&str, &str)] = &[
     ("POST_ATTRIBUTES_REQUEST", "Post attributes"),
     ("POST_TELEMETRY_REQUEST", "Post telemetry"),
     ("TO_SERVER_RPC_REQUEST", "RPC Request from Device"),
-    ("RPC_CALL_FROM_SERVER_TO_DEVICE", "RPC Request to Device"),
+    (RPC_CALL, "RPC Request to Device"),
     ("ACTIVITY_EVENT", "Activity Event"),
     ("INACTIVITY_EVENT", "Inactivity Event"),
     ("CONNECT_EVENT", "Connect Event"),
@@ -53,6 +53,8 @@ const TYPES: &[(&str, &str)] = &[
 pub const POST_TELEMETRY: &str = "POST_TELEMETRY_REQUEST";
 pub const POST_ATTRIBUTES: &str = "POST_ATTRIBUTES_REQUEST";
 pub const ALARM: &str = "ALARM";
+/// Somebody calls a device over REST.
+pub const RPC_CALL: &str = "RPC_CALL_FROM_SERVER_TO_DEVICE";
 
 /// The connection by which the message type switch sends a type.
 pub fn connection_of(kind: &str) -> &'static str {

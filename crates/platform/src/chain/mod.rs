@@ -27,7 +27,7 @@ pub use host::{
     Refusal, RestCall, RpcCall, Saving,
 };
 pub(crate) use message::json_weight;
-pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, connection_of, fill};
+pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, RPC_CALL, connection_of, fill};
 pub(crate) use nodes::alarm_message;
 pub use run::{DEPTH_MAX, FailedAt, Failure, Run, STEPS_MAX, resume, retry, returned, run, tick};
 pub use script::{Script, ScriptKind};

@@ -489,6 +489,7 @@ impl Host for Visit<'_> {
         let tenant = self.tenant_of(device);
         if !self.core.calls.has_room(tenant, &then) {
             self.core.stats.dropped_calls_total += 1;
+            self.outlet.refuse_call(DeviceId(device.id), &call);
             return Err(NodeError::new("too many calls to devices wait for their answers"));
         }
         let number = self.core.calls.number();

@@ -104,7 +104,7 @@ impl Default for Options {
             check_ms: 60_000,
             checkpoint_ms: 10_000,
             usage_ms: 60_000,
-            waiting_calls_max: 10_000,
+            waiting_calls_max: 100_000,
             queued_max: 100_000,
             ttl_days: 0,
             usage_ttl_days: 0,

@@ -29,6 +29,9 @@ pub trait Outlet {
         Err(NodeError::new("NO_ACTIVE_CONNECTION"))
     }
 
+    /// The platform has no room for what goes on when it is answered: whoever waits for the answer is told.
+    fn refuse_call(&mut self, _device: DeviceId, _call: &RpcCall) {}
+
     fn reply_to_device(&mut self, _device: DeviceId, _request_id: i32, _body: &Json) -> Result<(), NodeError> {
         Err(NodeError::new("NO_ACTIVE_CONNECTION"))
     }
