@@ -86,7 +86,7 @@ impl Worker {
             }
             if self.shard.batch_bytes() > BATCH_BYTES_MAX {
                 self.flush_all();
-                if self.held_letters > 0 || self.is_journal_behind() {
+                if !self.may_read() {
                     break;
                 }
             }

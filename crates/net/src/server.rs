@@ -88,6 +88,8 @@ pub(crate) struct Common {
     pub(crate) shards: u16,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) connections: AtomicUsize,
+    /// In letters that all workers hold back.
+    pub(crate) held_bytes: AtomicUsize,
     pub(crate) counters: Vec<PublishedCounters>,
     /// By worker.
     pub(crate) ack_latency_us: Vec<journal::Histogram>,
@@ -156,6 +158,7 @@ impl Server {
             shards,
             listeners,
             connections: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(0),
             counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
             ack_latency_us: (0..shards).map(|_| latency::histogram()).collect(),
             awake: (0..shards).map(|_| AwakeTime::default()).collect(),

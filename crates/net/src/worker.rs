@@ -225,7 +225,7 @@ impl Worker {
         self.read_mailbox();
         self.accept_ready();
         self.send_held();
-        if self.held_letters == 0 && !self.is_journal_behind() {
+        if self.may_read() {
             self.read_ready();
         } else {
             self.shard.is_not_reading(self.now);
@@ -240,8 +240,12 @@ impl Worker {
 
     /// When it has something to do that no event and no letter tells; 0 is at once.
     pub(crate) fn due_ms(&self) -> Option<u64> {
-        let may_read = self.held_letters == 0 && !self.ready_list.is_empty() && !self.is_journal_behind();
-        if may_read || !self.flush_list.is_empty() || !self.notices.is_empty() || self.is_journal_news() {
+        let has_to_read = !self.ready_list.is_empty();
+        if (has_to_read && self.may_read())
+            || !self.flush_list.is_empty()
+            || !self.notices.is_empty()
+            || self.is_journal_news()
+        {
             return Some(0);
         }
         let paused = self
@@ -252,7 +256,8 @@ impl Worker {
         if self.shard.is_walking() {
             return Some(0);
         }
-        let looks_again = self.held_letters > 0 || self.stopping.is_some();
+        // Nobody says that others hold less.
+        let looks_again = self.held_letters > 0 || (has_to_read && self.do_others_hold()) || self.stopping.is_some();
         [
             self.shard.next_deadline(),
             self.handshake_deadlines.iter().filter_map(Deadlines::next_ms).min(),

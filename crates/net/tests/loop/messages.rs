@@ -274,6 +274,37 @@ fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
     sending.join().unwrap();
 }
 
+/// The home of a shared group reads nothing itself, but passes on what another worker's clients send to a member elsewhere.
+#[test]
+fn nobody_reads_while_too_much_mail_is_held_back_by_a_worker_that_passes_it_on() {
+    const BYTES: usize = 100_000;
+    const MOST: usize = 1500;
+    let group = (0..).map(|n| format!("group-{n}"));
+    let mut group = group.filter(|name| Shard::home_of_group(name, "t", 3) == ShardId(0));
+    let running = apart(3);
+    let mut member = running.client(Transport::Tcp, &at_home_in(1, 3));
+    member.subscribe(&format!("$share/{}/t", group.next().unwrap()));
+    let publisher = running.client(Transport::Tcp, &at_home_in(2, 3));
+    let mut input = publisher.0.tcp().try_clone().unwrap();
+    let (release, released) = channel::<()>();
+    let stuck = running.handle.ask(ShardId(1), move |_, _| released.recv()).unwrap();
+    input.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    let message = publish("t", &[7; BYTES]);
+    let mut sent = 0;
+    let refused = (0..MOST).find_map(|_| {
+        sent += 1;
+        // What was written of it in part is of no interest.
+        input.write_all(&message).err()
+    });
+    assert!(refused.is_some(), "{sent} messages of {BYTES} bytes were read");
+    drop(release);
+    stuck.wait(PATIENCE).unwrap().unwrap_err();
+    // Everybody reads again.
+    let mut other = running.client(Transport::Tcp, &at_home_in(2, 3));
+    other.send(&PINGREQ);
+    assert_eq!(other.read().first, PINGRESP);
+}
+
 /// A place in the journal is known from the batch that a message was recorded with, and its mail goes with that batch.
 #[test]
 fn mail_behind_mail_that_is_held_back_says_rightly_where_the_journal_has_its_messages() {
