@@ -26,7 +26,7 @@ use crate::flush::Notice;
 use crate::handshake::POT_BYTES;
 use crate::latency::AckLatency;
 use crate::letter::Letter;
-use crate::mailbox::{self, Address, MAILBOX_BYTES, MAILBOX_LETTERS, Mailbox};
+use crate::mailbox::{self, Address, MAILBOX_BYTES, MAILBOX_LETTERS, Mailbox, Weight};
 use crate::outlet::Scratch;
 use crate::receive::ReadBuffers;
 use crate::server::Common;
@@ -306,9 +306,15 @@ impl Worker {
         }
     }
 
+    /// What a mailbox holds at most: a sender that is as fast as this would keep the tick from its end.
     fn read_mailbox(&mut self) {
+        let mut bytes = 0;
         for _ in 0..MAILBOX_LETTERS {
+            if bytes >= MAILBOX_BYTES {
+                return;
+            }
             let Some(letter) = self.mailbox.next() else { return };
+            bytes += letter.weight_bytes();
             match letter {
                 Letter::Mail(mail) => self.mail(mail),
                 Letter::HandedOver(handed_over) => self.handed_over(*handed_over),
