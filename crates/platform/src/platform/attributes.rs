@@ -6,8 +6,9 @@ use timeseries::{EntityId as SeriesId, Position, Value};
 
 use super::host::Visit;
 use super::pending::Keeping;
-use super::{Core, IngestError, Outlet, Platform};
+use super::{Core, IngestError, News, Outlet, Platform};
 use crate::activity::{Activity, KEYS, TIMEOUT_KEY};
+use crate::alarm_rules::Event;
 use crate::chain::{Data, NodeError};
 use crate::decode::KeyValue;
 use crate::entities::EntityError;
@@ -34,6 +35,8 @@ impl Platform {
         if entity.kind == EntityType::Device && scope == Scope::ServerScope {
             let core = self.core();
             let activity = self.activity_of(&core, DeviceId(entity.id));
+            // Somebody may have saved some of the same name.
+            found.retain(|stored| activity.is_none_or(|activity| activity.attribute(&stored.key).is_none()));
             let wanted = KEYS.iter().filter(|key| keys.is_none_or(|keys| keys.contains(*key)));
             found.extend(wanted.filter_map(|key| {
                 let activity = activity?;
@@ -180,7 +183,10 @@ impl Visit<'_> {
                 if !self.is_replay {
                     self.remove_attributes(entity, scope, keys, is_told)?;
                     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-                    self.tell_rules(entity, crate::alarm_rules::Event::AttributesDeleted { keys: &names })?;
+                    let effects = self.tell_rules(entity, Event::AttributesDeleted { keys: &names })?;
+                    if let Ok(sender) = self.sender(DeviceId(entity.id)) {
+                        self.run_effects(&sender, effects);
+                    }
                 }
                 let data = serde_json::json!({"attributes": keys});
                 self.tell_of_attributes(entity, "ATTRIBUTES_DELETED", scope, Data::Json(data));
@@ -266,10 +272,16 @@ impl Visit<'_> {
             .unwrap_or(0)
     }
 
-    /// A chain of the device is told what a user changed.
+    /// A chain of the device, or the root chain, is told what a user changed.
     fn tell_of_attributes(&mut self, entity: EntityId, kind: &'static str, scope: Scope, data: Data<'_>) {
         if entity.kind != EntityType::Device {
-            return;
+            return self.tell(News {
+                kind,
+                entity,
+                tenant: self.tenant_of(entity),
+                metadata: vec![("scope", scope.name().to_owned())],
+                data: data.into_json(),
+            });
         }
         let Ok(sender) = self.sender(DeviceId(entity.id)) else {
             return;
@@ -304,6 +316,7 @@ impl Visit<'_> {
                     last_update_ms: self.now_ms,
                 };
                 found.insert(key.to_owned(), attribute);
+                continue;
             }
             match self.core.pending.attribute(entity.id, scope, key) {
                 None => {}

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod alarm_nodes;
+mod attributes_of_users;
 mod between;
 mod fixture;
 mod gateways;
 mod ota;
+mod replays;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 
