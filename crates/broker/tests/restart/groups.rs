@@ -296,3 +296,69 @@ fn a_queue_ends_although_more_is_published_in_each_tick_than_a_part_of_it() {
     assert_eq!(node.shard.stats().drops[DropReason::QueueFullByCount as usize], 0);
     assert!(node.shard.shared_groups(1)[0].queued <= 3);
 }
+
+/// Members that take one message and leave one in their queue, and so many more that acknowledge: who is in the way of whom.
+fn crowd(name: &str, strategy: ShareStrategy, count: usize) -> (Node, Vec<ConnSlot>, ConnSlot) {
+    let config = ShardConfig {
+        share_strategy: strategy,
+        inflight_max: 1,
+        queued_messages_max: 1,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new(name, config);
+    let publisher = node.connect("publisher", true, 0);
+    let members: Vec<ConnSlot> = (0..count)
+        .map(|member| node.connect(&format!("member {member}"), true, 1000))
+        .collect();
+    members.iter().for_each(|member| node.join(*member));
+    node.end_tick();
+    (node, members, publisher)
+}
+
+#[test]
+fn members_that_do_not_acknowledge_are_in_nobodys_way_however_many_they_are() {
+    let (mut node, _, publisher) = crowd("crowd", ShareStrategy::RoundRobin, 20);
+    (1..=40).for_each(|id| node.publish(publisher, id));
+    node.end_tick();
+    let others = ["x", "y", "z"].map(|name| node.connect(name, true, 1000));
+    others.iter().for_each(|member| node.join(*member));
+    let mut got = Vec::new();
+    for step in 1..100 {
+        if step <= 30 {
+            node.publish(publisher, 40 + step);
+        }
+        let now = Now {
+            monotonic_ms: NOW.monotonic_ms + 10 * u64::from(step),
+            ..NOW
+        };
+        node.read();
+        node.shard.run_timers(now);
+        node.end_tick();
+        for member in others {
+            for (packet_id, id) in node.received(member) {
+                got.push(id);
+                node.acknowledge(member, packet_id);
+            }
+        }
+    }
+    got.sort_unstable();
+    assert_eq!(got, (41..=70).collect::<Vec<_>>());
+}
+
+/// All messages of one topic begin with the same member.
+#[test]
+fn a_message_finds_the_member_with_space_behind_many_that_have_none() {
+    let (mut node, members, publisher) = crowd("topic", ShareStrategy::HashTopic, 40);
+    // Sixteen have one and another that waits, and so have those behind them, one after the other.
+    (1..=40).for_each(|id| node.publish(publisher, id));
+    node.shard.run_timers(NOW);
+    node.end_tick();
+    let queued = node.shard.shared_groups(1)[0].queued;
+    let sent = members.iter().map(|member| node.sent(*member).len()).sum::<usize>();
+    assert_eq!(
+        (queued, sent),
+        (0, 20),
+        "the group has nothing that somebody could take"
+    );
+    assert_ne!(node.shard.next_deadline(), Some(0), "nothing is left to do");
+}
