@@ -221,13 +221,16 @@ impl Shard {
         }
     }
 
-    /// Takes back what a member had in the journal only: before all else that the group has, because it is older.
+    /// Takes back what a member had in the journal only: before all else that the group has, because it is older. That the group has it is
+    /// recorded while a checkpoint is written also of what the journal has as the group's: that may say so before the checkpoint only,
+    /// the group has been written, and the member never had it.
     pub(crate) fn take_back(&mut self, now: Now, index: u32, epoch: u32, given_back: &[GivenBack]) {
         let Some(group) = self.groups.get_live(index, epoch) else {
             self.core.stats.drops[DropReason::NoSharedMember as usize] += given_back.len() as u64;
             return;
         };
         let key = group.key;
+        let is_walking = self.walk.is_some();
         group
             .queue
             .give_back(given_back.iter().map(|back| back.message).collect());
@@ -235,7 +238,7 @@ impl Shard {
         if let Some(ledger) = &mut self.core.ledger {
             for GivenBack { message, held_by } in given_back.iter().copied() {
                 ledger.mention(message);
-                if key.0 != 0 && held_by != key {
+                if key.0 != 0 && (held_by != key || is_walking) {
                     ledger.record(&Record::Returned {
                         session: SessionKey(0),
                         seq: 0,
