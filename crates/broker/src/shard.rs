@@ -639,7 +639,7 @@ impl Shard {
     }
 }
 
-fn retained_limits(config: &ShardConfig) -> RetainedLimits {
+pub(crate) fn retained_limits(config: &ShardConfig) -> RetainedLimits {
     RetainedLimits {
         count_max: config.retained_messages_max,
         bytes_max: config.retained_bytes_max as u64,

@@ -203,7 +203,7 @@ fn restore_retained(
         let owner = shards[0].retained_owner(&topic.topic);
         let shard = &mut shards[usize::from(owner.0)];
         shard.shared.note_retaining(owner);
-        shard.retain_here(now, &p);
+        shard.restore_retained(now, &p);
     });
     damaged
 }
@@ -261,9 +261,12 @@ fn route_rest(
         let owner = usize::from(shards[0].retained_owner(p.topic).0);
         let old_owner = hash(p.topic) % u64::from(old_shards.max(1));
         if p.retain && mask >> old_owner & 1 == 1 {
-            shards[owner].shared.note_retaining(ShardId(owner as u16));
-            shards[owner].keep_retained(now, &p);
-            shards[owner].retain_here(now, &p);
+            let owner = &mut shards[owner];
+            owner.shared.note_retaining(owner.core.id);
+            if owner.has_retained_space(&p) {
+                owner.keep_retained(now, &p);
+            }
+            owner.retain_here(now, &p);
         }
     });
     for (by, from, up_to) in watermarks(unrouted) {

@@ -5,6 +5,7 @@
 mod groups;
 mod node;
 mod pair;
+mod retained;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

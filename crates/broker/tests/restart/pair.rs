@@ -151,3 +151,36 @@ fn what_a_full_member_of_another_shard_sends_back_is_in_the_checkpoint_that_is_w
     let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
     assert_eq!((recovered.groups[0].messages.len(), entries), (1, 2));
 }
+
+#[test]
+fn what_the_shard_of_a_topic_does_not_retain_is_not_retained_after_a_crash() {
+    let config = ShardConfig {
+        retained_payload_max: 1,
+        ..ShardConfig::default()
+    };
+    for owner in 0..2 {
+        let mut pair = Pair::new(&format!("owner-{owner}"), config.clone());
+        let publisher = pair.connect(1 - owner, 0);
+        let mut topics = ["a", "b", "c", "d", "e", "f"].into_iter();
+        let topic = topics
+            .find(|topic| Shard::home(topic, 2) == Some(ShardId(owner as u16)))
+            .unwrap();
+        send(
+            &mut pair.shards[1 - owner],
+            publisher,
+            &publication(topic, 1, b"1", true),
+        );
+        pair.settle();
+        let end = pair.log.committed().0;
+        send(
+            &mut pair.shards[1 - owner],
+            publisher,
+            &publication(topic, 2, b"too long", true),
+        );
+        pair.settle();
+        let recovered = pair.recovered_after_a_crash(0);
+        assert_eq!(recovered.retained.len(), 1);
+        assert!(recovered.retained[0].message.0 < end);
+        assert!(recovered.unrouted.is_empty());
+    }
+}
