@@ -33,7 +33,7 @@ use crate::parking::PARKED_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
-use crate::shared::{Groups, RETURNED_WINDOWS, Returning};
+use crate::shared::{Groups, RETURNED_WINDOWS, Returns};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceHappening;
@@ -67,8 +67,7 @@ pub struct Shard {
     pub(crate) walk: Option<Box<Walk>>,
     /// Groups that go on giving out what they hold in the next tick.
     pub(crate) giving: VecDeque<u32>,
-    /// Sessions that go on giving back to groups in the next tick.
-    pub(crate) returning: VecDeque<Returning>,
+    pub(crate) returning: Returns,
     /// Messages that may yet be given back in this tick.
     pub(crate) return_left: usize,
     /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
@@ -190,7 +189,7 @@ impl Shard {
             held_publishers: Vec::new(),
             walk: None,
             giving: VecDeque::new(),
-            returning: VecDeque::new(),
+            returning: Returns::default(),
             barriers: [0; 2],
             delayed: Vec::new(),
             free_delayed: Vec::new(),

@@ -4,7 +4,7 @@ use tidewire_broker::durable::recovery::Recovered;
 use tidewire_broker::*;
 
 use crate::NOW;
-use crate::node::Node;
+use crate::node::{Node, publication};
 
 fn held(recovered: &Recovered) -> usize {
     recovered.groups.iter().map(|group| group.messages.len()).sum()
@@ -76,10 +76,10 @@ fn what_a_member_gives_back_is_the_groups_before_it_has_been_read() {
 }
 
 /// Nine messages wait for a group whose member is away, in a queue with a window of two.
-fn long_queue(name: &str) -> (Node, ConnSlot) {
+fn long_queue(name: &str, config: ShardConfig) -> (Node, ConnSlot) {
     let config = ShardConfig {
         group_window: 2,
-        ..ShardConfig::default()
+        ..config
     };
     let mut node = Node::new(name, config);
     let member = node.connect("member", true, 1000);
@@ -95,7 +95,7 @@ fn long_queue(name: &str) -> (Node, ConnSlot) {
 
 #[test]
 fn the_queue_of_a_group_is_in_the_journal_but_for_the_newest_few() {
-    let (mut node, _) = long_queue("held");
+    let (mut node, _) = long_queue("held", ShardConfig::default());
     let views = node.shard.shared_groups(1);
     let bytes_of_one = views[0].queued_bytes / 3;
     assert_eq!((views[0].queued, views[0].queued_bytes), (9, 3 * bytes_of_one));
@@ -112,7 +112,7 @@ fn the_queue_of_a_group_is_in_the_journal_but_for_the_newest_few() {
 
 #[test]
 fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_behind_it() {
-    let (mut node, publisher) = long_queue("parts");
+    let (mut node, publisher) = long_queue("parts", ShardConfig::default());
     let member = node.connect("member", false, 1000);
     let mut left = Vec::new();
     for step in 0.. {
@@ -142,7 +142,7 @@ fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_be
 
 #[test]
 fn what_a_group_has_left_when_its_member_goes_waits_for_it_in_order() {
-    let (mut node, _) = long_queue("goes");
+    let (mut node, _) = long_queue("goes", ShardConfig::default());
     let member = node.connect("member", false, 1000);
     node.read();
     assert_eq!(node.sent(member), [1, 2]);
@@ -361,4 +361,42 @@ fn a_message_finds_the_member_with_space_behind_many_that_have_none() {
         "the group has nothing that somebody could take"
     );
     assert_ne!(node.shard.next_deadline(), Some(0), "nothing is left to do");
+}
+
+/// A client that is the only one of its group comes and goes: nobody has anything to give it.
+#[test]
+fn sessions_that_hold_nothing_of_a_group_are_not_looked_at_again_and_again() {
+    for has_own in [false, true] {
+        let config = ShardConfig {
+            group_window: 1,
+            ..ShardConfig::default()
+        };
+        let mut node = Node::new(&format!("nothing-{has_own}"), config);
+        let publisher = node.connect("publisher", true, 0);
+        for number in 0..100 {
+            let member = node.connect(&format!("away {number}"), true, 1000);
+            node.join(member);
+            if has_own {
+                node.subscribe(member, "own");
+            }
+            node.shard.closed(NOW, member, CloseCause::Network);
+        }
+        node.send(publisher, &publication("own", 1, b"", false));
+        node.end_tick();
+        let mut member = node.connect("member", true, 1000);
+        node.join(member);
+        for _ in 0..100 {
+            node.shard.closed(NOW, member, CloseCause::Network);
+            member = node.connect("member", false, 1000);
+        }
+        let mut ticks = 0;
+        while node.shard.next_deadline() == Some(0) {
+            node.shard.run_timers(NOW);
+            node.end_tick();
+            ticks += 1;
+        }
+        // Eight in a tick.
+        assert!(ticks <= if has_own { 100 / 8 + 1 } else { 0 }, "{ticks} ticks");
+        std::fs::remove_dir_all(node.crash()).unwrap();
+    }
 }
