@@ -400,3 +400,42 @@ fn sessions_that_hold_nothing_of_a_group_are_not_looked_at_again_and_again() {
         std::fs::remove_dir_all(node.crash()).unwrap();
     }
 }
+
+/// The member's limit in bytes lies anywhere around what two messages take, with and without what a session keeps with them.
+#[test]
+fn whether_a_member_has_space_is_measured_as_its_queue_is() {
+    let (node, _) = long_queue("measured", ShardConfig::default());
+    let bytes_of_one = node.shard.shared_groups(1)[0].queued_bytes / 3;
+    std::fs::remove_dir_all(node.crash()).unwrap();
+    for beyond in (0..200).step_by(8) {
+        let config = ShardConfig {
+            inflight_max: 1,
+            queued_bytes_max: 4 * bytes_of_one + beyond,
+            ..ShardConfig::default()
+        };
+        let (mut node, _) = long_queue(&format!("measured-{beyond}"), config);
+        let member = node.connect("member", false, 1000);
+        let mut got = Vec::new();
+        for step in 1..40 {
+            let mut reads = 0;
+            while node.read() {
+                reads += 1;
+                assert!(reads < 10, "read round and round with {beyond} bytes");
+                node.end_tick();
+            }
+            let now = Now {
+                monotonic_ms: NOW.monotonic_ms + 10 * step,
+                ..NOW
+            };
+            node.shard.run_timers(now);
+            node.end_tick();
+            for (packet_id, id) in node.received(member) {
+                got.push(id);
+                node.acknowledge(member, packet_id);
+            }
+        }
+        assert_eq!(node.shard.stats().drops[DropReason::QueueFullByBytes as usize], 0);
+        assert_eq!(got, (1..=9).collect::<Vec<_>>(), "with {beyond} bytes");
+        std::fs::remove_dir_all(node.crash()).unwrap();
+    }
+}
