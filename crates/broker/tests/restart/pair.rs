@@ -146,6 +146,7 @@ fn what_a_full_member_of_another_shard_sends_back_is_in_the_checkpoint_that_is_w
     pair.end_tick(other);
     pair.walk(other);
     pair.deliver(other);
+    pair.end_tick(group);
     assert!(pair.walk(group), "the checkpoint is complete");
     let recovered = pair.recovered_after_a_crash(from);
     let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
