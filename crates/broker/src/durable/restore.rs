@@ -26,7 +26,7 @@ use crate::fault::{Fault, is_planted};
 use crate::message::{Place, Publication};
 use crate::outgoing::{GroupRef, Tag};
 use crate::session::{Session, Subscription, Will};
-use crate::shard::{Interested, Shard, hash};
+use crate::shard::{DUE_BYTES, Interested, Shard, hash};
 use crate::shared::GROUP_KEY;
 use crate::subscribe::Target;
 
@@ -104,10 +104,7 @@ pub fn restore(
     for (home, slot) in connected {
         shards[home].core.may_have_been_sent(slot);
     }
-    for shard in &mut *shards {
-        shard.resume_deadlines(now);
-    }
-    exchange_mail(now, shards, append);
+    resume_deadlines(now, shards, append);
     append_all(shards, append);
     result
 }
@@ -178,6 +175,20 @@ fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
         for (to, mail) in mail {
             shards[to].mail(now, mail);
         }
+    }
+}
+
+/// In parts: what is due says many wills at once, perhaps.
+fn resume_deadlines(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
+    let mut slots = vec![0; shards.len()];
+    let mut is_any_left = true;
+    while is_any_left {
+        is_any_left = false;
+        for (shard, slot) in shards.iter_mut().zip(&mut slots) {
+            *slot = shard.resume_deadlines(now, *slot);
+            is_any_left |= (*slot as usize) < shard.core.sessions.len();
+        }
+        exchange_mail(now, shards, append);
     }
 }
 
@@ -422,9 +433,13 @@ impl Shard {
         }
     }
 
-    /// What was due while the process was away, and what will be.
-    fn resume_deadlines(&mut self, now: Now) {
-        for slot in 0..self.core.sessions.len() as u32 {
+    /// What was due while the process was away, and what will be, of sessions from this slot on. Returns where to go on.
+    fn resume_deadlines(&mut self, now: Now, from: u32) -> u32 {
+        let end = self.core.sessions.len() as u32;
+        for slot in from..end {
+            if self.batch_bytes() >= DUE_BYTES {
+                return slot;
+            }
             if self.core.sessions[slot as usize].is_none() {
                 continue;
             }
@@ -434,6 +449,7 @@ impl Shard {
                 self.expiry_after_disconnect(now, slot);
             }
         }
+        end
     }
 
     /// A group without members yet.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod deadlines;
 mod groups;
 mod node;
 mod pair;
