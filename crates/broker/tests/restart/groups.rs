@@ -1,5 +1,6 @@
 //! What a durable group holds, gives out and takes back, and what of that is there after a crash.
 
+use tidewire_broker::durable::moves::MovePart;
 use tidewire_broker::durable::recovery::Recovered;
 use tidewire_broker::*;
 
@@ -438,4 +439,44 @@ fn whether_a_member_has_space_is_measured_as_its_queue_is() {
         assert_eq!(got, (1..=9).collect::<Vec<_>>(), "with {beyond} bytes");
         std::fs::remove_dir_all(node.crash()).unwrap();
     }
+}
+
+/// What is in memory is written once more by a checkpoint that does not come to its end, and then one of the groups gives it out.
+#[test]
+fn a_message_that_two_groups_hold_is_moved_for_both() {
+    let mut node = Node::new("both", ShardConfig::default());
+    for group in ["g", "h"] {
+        let member = node.connect(group, true, 1000);
+        node.subscribe(member, &format!("$share/{group}/t"));
+        node.shard.closed(NOW, member, CloseCause::Network);
+    }
+    let publisher = node.connect("publisher", true, 0);
+    (1..=3).for_each(|id| node.publish(publisher, id));
+    node.end_tick();
+    let part = MovePart {
+        before: node.log_end(),
+        bytes: u64::MAX,
+    };
+    node.shard.begin_checkpoint(NOW, part);
+    node.end_tick();
+    let mut moved_bytes = None;
+    while node.shard.is_walking() && moved_bytes.is_none() {
+        moved_bytes = node.shard.walk_on(NOW).map(|done| done.moved_bytes);
+        node.end_tick();
+    }
+    assert!(moved_bytes.is_some_and(|bytes| bytes > 0));
+    let member = node.connect("h", false, 1000);
+    node.shard.run_timers(NOW);
+    node.end_tick();
+    for (packet_id, _) in node.received(member) {
+        node.acknowledge(member, packet_id);
+    }
+    node.end_tick();
+    let recovered = node.recovered_after_a_crash();
+    let of = |name: &str| {
+        let groups = recovered.groups.iter().filter(|group| &*group.share_name == name);
+        groups.map(|group| group.messages.len()).sum::<usize>()
+    };
+    let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
+    assert_eq!((of("g"), of("h"), entries), (3, 0, 0));
 }

@@ -70,6 +70,11 @@ impl Node {
         self.shard.committed(NOW, self.log.committed().0);
     }
 
+    /// Where the next record comes.
+    pub fn log_end(&self) -> Position {
+        Position(self.log.committed().0)
+    }
+
     /// Reads what is asked for. False if nothing is.
     pub fn read(&mut self) -> bool {
         let mut effects = Vec::new();
