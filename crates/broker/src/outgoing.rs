@@ -77,6 +77,9 @@ impl GroupRef {
 }
 
 impl Tag {
+    /// Of what a group gives, which carries the group and an identifier at most.
+    pub const GROUP_BYTES_MAX: usize = size_of::<FullTag>() + size_of::<u32>();
+
     pub fn new(identifiers: &[u32], group: Option<GroupRef>) -> Tag {
         match (identifiers, group) {
             ([], None) => Tag::None,

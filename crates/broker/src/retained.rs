@@ -38,6 +38,13 @@ pub struct RetainedLimits {
     pub bytes_max: u64,
 }
 
+impl RetainedLimits {
+    pub const NONE: RetainedLimits = RetainedLimits {
+        count_max: usize::MAX,
+        bytes_max: u64::MAX,
+    };
+}
+
 /// Which limit refused an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
@@ -130,6 +137,15 @@ impl<V> Retained<V> {
             expires_at_ms: expires_at_ms.unwrap_or(NEVER),
         };
         self.with_key(topic, |retained, key| retained.set_item(key, item))
+    }
+
+    /// What [`Retained::set`] would say of so many bytes.
+    pub fn has_space(&self, topic: &str, bytes: u32) -> Result<(), Full> {
+        let mut key = self.key.take();
+        write_key(topic, &mut key);
+        let found = self.find(&key);
+        self.key.set(key);
+        self.bytes_before(found, u64::from(bytes)).map(|_| ())
     }
 
     pub fn remove(&mut self, topic: &str) -> Option<V> {
@@ -265,22 +281,28 @@ impl<V> Retained<V> {
 
     fn set_item(&mut self, key: &[u8], item: Item<V>) -> Result<Option<V>, Full> {
         let found = self.find(key);
-        let bytes_before = match found {
-            Some((id, at)) => self.leaf(id).block.bytes_at(at) as u64,
-            None if self.count >= self.limits.count_max => return Err(Full::Count),
-            None => 0,
-        };
-        let (bytes_others, bytes) = (self.bytes - bytes_before, item.bytes as u64);
-        if bytes > bytes_before && bytes_others + bytes > self.limits.bytes_max {
-            return Err(Full::Bytes);
-        }
-        self.bytes = bytes_others + bytes;
+        let bytes = u64::from(item.bytes);
+        self.bytes = self.bytes - self.bytes_before(found, bytes)? + bytes;
         let Some((id, at)) = found else {
             self.insert(key, item);
             return Ok(None);
         };
         self.bring_forward(id, item.expires_at_ms);
         Ok(Some(self.leaf_mut(id).block.replace(at, item)))
+    }
+
+    /// What so many bytes would replace, if that is within the limits.
+    fn bytes_before(&self, found: Option<(u32, block::At)>, bytes: u64) -> Result<u64, Full> {
+        let bytes_before = match found {
+            Some((id, at)) => u64::from(self.leaf(id).block.bytes_at(at)),
+            None if self.count >= self.limits.count_max => return Err(Full::Count),
+            None => 0,
+        };
+        let bytes_others = self.bytes - bytes_before;
+        match bytes > bytes_before && bytes_others + bytes > self.limits.bytes_max {
+            true => Err(Full::Bytes),
+            false => Ok(bytes_before),
+        }
     }
 
     /// Adds a key that is not there.

@@ -10,7 +10,8 @@ use crate::effect::{DropReason, Now, ShardId};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
 use crate::message::{Origin, Publication};
-use crate::shard::{Interested, Shard, hash};
+use crate::retained::RetainedLimits;
+use crate::shard::{Interested, Shard, hash, retained_limits};
 use crate::shared::GROUP_KEY;
 use crate::subscriptions::{Entry, ListId};
 
@@ -102,13 +103,12 @@ impl Shard {
         }
         if p.retain {
             let owner = self.retained_owner(p.topic);
-            match owner == self.core.id {
-                true => {
-                    let expires_at_ms = self.retained_until(now, p);
-                    let expires_unix_ms = expires_at_ms.map(|at| now.unix_at(at));
-                    keeping.retained = Some(RetainedTerms { expires_unix_ms });
-                }
-                false => keeping.others |= 1 << owner.0,
+            if owner != self.core.id {
+                keeping.others |= 1 << owner.0;
+            } else if self.has_retained_space(p) {
+                let expires_at_ms = self.retained_until(now, p);
+                let expires_unix_ms = expires_at_ms.map(|at| now.unix_at(at));
+                keeping.retained = Some(RetainedTerms { expires_unix_ms });
             }
         }
         let is_kept_anyway = self.core.config.is_all_kept && p.qos != QoS::AtMostOnce;
@@ -244,7 +244,9 @@ impl Shard {
     /// From the shard of the publisher. Who subscribed in the meantime, on a shard that had no interest when the message was
     /// routed, may have asked here before the message came: it gets the message as one published after its subscription.
     pub(crate) fn retain_from(&mut self, now: Now, from: ShardId, told: u64, stamp: u64, p: &Publication<'_>) {
-        self.keep_retained(now, p);
+        if self.has_retained_space(p) {
+            self.keep_retained(now, p);
+        }
         self.retain_here(now, p);
         let late = self.shared.interest.mask(p.topic) & !told;
         let here = 1 << self.core.id.0;
@@ -258,6 +260,13 @@ impl Shard {
         ShardId((hash(topic) % u64::from(self.core.shards)) as u16)
     }
 
+    /// Whether a message can be retained. What is not is not recorded as such either: a start would store it, and have no room for what
+    /// was stored in its place.
+    pub(crate) fn has_retained_space(&self, p: &Publication<'_>) -> bool {
+        let is_allowed = p.payload.len() <= self.core.config.retained_payload_max;
+        p.payload.is_empty() || is_allowed && self.retained.has_space(p.topic, p.kept_bytes() as u32).is_ok()
+    }
+
     /// Stores the message, or clears the topic if it has no payload [MQTT-3.3.1-6], [MQTT-3.3.1-7].
     pub(crate) fn retain_here(&mut self, now: Now, p: &Publication<'_>) {
         if p.payload.is_empty() {
@@ -265,23 +274,36 @@ impl Shard {
         } else if p.payload.len() > self.core.config.retained_payload_max {
             self.core.stats.drop_message(DropReason::RetainedFull);
         } else {
-            let kept = Publication {
-                origin: Origin::NONE,
-                ..*p
-            }
-            .to_message();
-            let bytes = kept.kept_bytes();
-            if let Some(ledger) = &mut self.core.ledger {
-                ledger.place_later(&kept, p.place);
-            }
-            if self.retained.set(p.topic, kept, bytes as u32, p.expires_at_ms).is_err() {
-                self.core.stats.drop_message(DropReason::RetainedFull);
-            } else if let Some(at) = p.expires_at_ms {
-                self.expect_retained_expiry(now, at);
-            }
+            self.store_retained(now, p);
         }
         self.core.stats.retained_messages = self.retained.count() as u64;
         self.core.stats.retained_bytes = self.retained.bytes();
+    }
+
+    /// What was retained when the process ended stays, whatever the limits are now and however many shards have a part of them.
+    pub(crate) fn restore_retained(&mut self, now: Now, p: &Publication<'_>) {
+        self.retained.set_limits(RetainedLimits::NONE);
+        self.store_retained(now, p);
+        self.retained.set_limits(retained_limits(&self.core.config));
+        self.core.stats.retained_messages = self.retained.count() as u64;
+        self.core.stats.retained_bytes = self.retained.bytes();
+    }
+
+    fn store_retained(&mut self, now: Now, p: &Publication<'_>) {
+        let kept = Publication {
+            origin: Origin::NONE,
+            ..*p
+        }
+        .to_message();
+        let bytes = kept.kept_bytes();
+        if let Some(ledger) = &mut self.core.ledger {
+            ledger.place_later(&kept, p.place);
+        }
+        if self.retained.set(p.topic, kept, bytes as u32, p.expires_at_ms).is_err() {
+            self.core.stats.drop_message(DropReason::RetainedFull);
+        } else if let Some(at) = p.expires_at_ms {
+            self.expect_retained_expiry(now, at);
+        }
     }
 }
 

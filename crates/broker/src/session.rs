@@ -347,13 +347,19 @@ pub struct Replay {
 
 /// Filters of one session: a list while there are few, a map when there are many. Sorted, so that the order of its filters
 /// is the same in every run and no choice of filters makes it slow.
-// The map is boxed because a session that has none should not pay for its 24 bytes.
-#[allow(clippy::box_collection)]
+// The map is boxed because a session that has none should not pay for its bytes.
 #[derive(Debug)]
 pub enum FilterMap<V> {
     /// Exactly as long as it has to be: most sessions have one.
     Few(Box<[(Box<str>, V)]>),
-    Many(Box<BTreeMap<Box<str>, V>>),
+    Many(Box<ManyFilters<V>>),
+}
+
+#[derive(Debug)]
+pub struct ManyFilters<V> {
+    map: BTreeMap<Box<str>, V>,
+    /// Of all filters.
+    bytes: usize,
 }
 
 const FEW_MAX: usize = 24;
@@ -368,21 +374,29 @@ impl<V> FilterMap<V> {
     pub fn len(&self) -> usize {
         match self {
             FilterMap::Few(few) => few.len(),
-            FilterMap::Many(many) => many.len(),
+            FilterMap::Many(many) => many.map.len(),
+        }
+    }
+
+    /// What all filters are long.
+    pub fn filter_bytes(&self) -> usize {
+        match self {
+            FilterMap::Few(few) => few.iter().map(|(filter, _)| filter.len()).sum(),
+            FilterMap::Many(many) => many.bytes,
         }
     }
 
     pub fn get(&self, filter: &str) -> Option<&V> {
         match self {
             FilterMap::Few(few) => few.iter().find(|(have, _)| &**have == filter).map(|(_, v)| v),
-            FilterMap::Many(many) => many.get(filter),
+            FilterMap::Many(many) => many.map.get(filter),
         }
     }
 
     /// Returns the value it replaces.
     pub fn insert(&mut self, filter: &str, value: V) -> Option<V> {
         let few = match self {
-            FilterMap::Many(many) => return many.insert(filter.into(), value),
+            FilterMap::Many(many) => return many.insert(filter, value),
             FilterMap::Few(few) => few,
         };
         if let Some((_, have)) = few.iter_mut().find(|(have, _)| &**have == filter) {
@@ -392,7 +406,10 @@ impl<V> FilterMap<V> {
         list.reserve_exact(1);
         list.push((filter.into(), value));
         *self = match list.len() > FEW_MAX {
-            true => FilterMap::Many(Box::new(list.into_iter().collect())),
+            true => FilterMap::Many(Box::new(ManyFilters {
+                bytes: list.iter().map(|(filter, _)| filter.len()).sum(),
+                map: list.into_iter().collect(),
+            })),
             false => FilterMap::Few(list.into()),
         };
         None
@@ -402,7 +419,7 @@ impl<V> FilterMap<V> {
         match self {
             FilterMap::Many(many) => {
                 let removed = many.remove(filter);
-                if many.is_empty() {
+                if many.map.is_empty() {
                     *self = FilterMap::default();
                 }
                 removed
@@ -422,8 +439,26 @@ impl<V> FilterMap<V> {
             FilterMap::Few(few) => (&few[..], None),
             FilterMap::Many(many) => (&[][..], Some(many)),
         };
-        let many = many.into_iter().flat_map(|many| many.iter().map(|(k, v)| (&**k, v)));
+        let many = many
+            .into_iter()
+            .flat_map(|many| many.map.iter().map(|(k, v)| (&**k, v)));
         few.iter().map(|(k, v)| (&**k, v)).chain(many)
+    }
+}
+
+impl<V> ManyFilters<V> {
+    fn insert(&mut self, filter: &str, value: V) -> Option<V> {
+        let replaced = self.map.insert(filter.into(), value);
+        if replaced.is_none() {
+            self.bytes += filter.len();
+        }
+        replaced
+    }
+
+    fn remove(&mut self, filter: &str) -> Option<V> {
+        let removed = self.map.remove(filter)?;
+        self.bytes -= filter.len();
+        Some(removed)
     }
 }
 
@@ -446,10 +481,13 @@ mod tests {
                 assert_eq!((map.insert(&format!("f/{n}"), n + 1), map.len()), (Some(n), n + 1));
             }
             assert_eq!(map.iter().map(|(_, n)| n).sum::<usize>(), count * (count + 1) / 2);
+            let bytes = |map: &FilterMap<usize>| map.iter().map(|(filter, _)| filter.len()).sum::<usize>();
+            assert_eq!(map.filter_bytes(), bytes(&map));
             for n in (0..count).rev() {
                 assert_eq!(map.get(&format!("f/{n}")), Some(&(n + 1)));
                 assert_eq!(map.remove(&format!("f/{n}")), Some(n + 1));
                 assert_eq!((map.remove(&format!("f/{n}")), map.len()), (None, n));
+                assert_eq!(map.filter_bytes(), bytes(&map));
             }
         }
     }

@@ -33,7 +33,7 @@ use crate::parking::PARKED_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
-use crate::shared::{Groups, RETURNED_WINDOWS, Returning};
+use crate::shared::{Groups, RETURNED_WINDOWS, Returns};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceHappening;
@@ -41,6 +41,9 @@ use crate::timers::Timer;
 
 /// How many refused connections a shard remembers for the operator.
 pub const REFUSALS_KEPT: usize = 256;
+
+/// What timers record in one tick, and deadlines in one part of a start: a batch of the journal has a limit.
+pub(crate) const DUE_BYTES: usize = 4 << 20;
 
 pub struct Shard {
     pub(crate) core: Core,
@@ -67,8 +70,7 @@ pub struct Shard {
     pub(crate) walk: Option<Box<Walk>>,
     /// Groups that go on giving out what they hold in the next tick.
     pub(crate) giving: VecDeque<u32>,
-    /// Sessions that go on giving back to groups in the next tick.
-    pub(crate) returning: VecDeque<Returning>,
+    pub(crate) returning: Returns,
     /// Messages that may yet be given back in this tick.
     pub(crate) return_left: usize,
     /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
@@ -82,6 +84,7 @@ pub struct Shard {
     pub(crate) member_mail: Vec<(ShardId, Envelope)>,
     pub(crate) scratch: RouteScratch,
     pub(crate) bytes: Vec<u8>,
+    /// Timers that are due.
     pub(crate) due: Vec<Timer>,
     pub(crate) epochs: u32,
     pub(crate) random: u64,
@@ -190,7 +193,7 @@ impl Shard {
             held_publishers: Vec::new(),
             walk: None,
             giving: VecDeque::new(),
-            returning: VecDeque::new(),
+            returning: Returns::default(),
             barriers: [0; 2],
             delayed: Vec::new(),
             free_delayed: Vec::new(),
@@ -580,17 +583,27 @@ impl Shard {
                 self.pump(now, slot);
             }
         }
+        self.run_due(now);
+    }
+
+    /// Wills of many clients may be due at once, and large.
+    fn run_due(&mut self, now: Now) {
         let mut due = std::mem::take(&mut self.due);
         self.core.timers.advance(now.monotonic_ms, &mut due);
-        for timer in due.drain(..) {
-            self.timer_due(now, timer);
+        let bytes_max = self.batch_bytes() + DUE_BYTES;
+        let mut done = 0;
+        while done < due.len() && self.batch_bytes() < bytes_max {
+            self.timer_due(now, due[done]);
+            done += 1;
         }
+        due.drain(..done);
         self.due = due;
     }
 
     /// When `run_timers` has something to do next, in monotonic milliseconds.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !(self.core.unfinished.is_empty() && self.giving.is_empty() && self.returning.is_empty()) {
+        let has_rest = !(self.giving.is_empty() && self.returning.is_empty() && self.due.is_empty());
+        if has_rest || !self.core.unfinished.is_empty() {
             return Some(0);
         }
         self.core.timers.next_deadline()
@@ -639,7 +652,7 @@ impl Shard {
     }
 }
 
-fn retained_limits(config: &ShardConfig) -> RetainedLimits {
+pub(crate) fn retained_limits(config: &ShardConfig) -> RetainedLimits {
     RetainedLimits {
         count_max: config.retained_messages_max,
         bytes_max: config.retained_bytes_max as u64,

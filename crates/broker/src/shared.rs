@@ -29,7 +29,7 @@ use crate::subscribe::Target;
 
 pub use giving::{GIVER, GivenBack};
 pub(crate) use group::{Group, Groups, Member};
-pub(crate) use returning::{RETURNED_WINDOWS, Returning};
+pub(crate) use returning::{RETURNED_WINDOWS, Returns};
 
 /// Marks a key of the subscription tree as a group's.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
@@ -247,12 +247,6 @@ impl Shard {
             };
             self.mail_out[usize::from(member.shard.0)].letter(letter);
         }
-    }
-
-    /// At once, as far as nobody else has been at it in this tick.
-    pub(crate) fn reclaim_in_turn(&mut self, now: Now, slot: u32, epoch: u32, group: GroupRef) {
-        self.returning.push_back(Returning { slot, epoch, group });
-        self.return_on(now);
     }
 
     /// Gives back to their groups what a session holds of them, so many at most of what is in the journal only. How many those were.

@@ -15,6 +15,9 @@ use crate::tap::{Happening, Wants};
 
 pub(crate) const EXCLUSIVE: &str = "$exclusive/";
 
+/// Of all filters of a session: they are one record of the journal, and one step of a checkpoint.
+const FILTER_BYTES_MAX: usize = 16 << 20;
+
 /// A filter as the client wrote it, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
@@ -270,7 +273,10 @@ impl Shard {
         }
         let subscriptions_max = config.subscriptions_max;
         let session = self.core.session(slot);
-        if session.subscriptions.len() >= subscriptions_max && session.subscriptions.get(filter).is_none() {
+        let subscriptions = &session.subscriptions;
+        let is_full =
+            subscriptions.len() >= subscriptions_max || subscriptions.filter_bytes() + filter.len() > FILTER_BYTES_MAX;
+        if is_full && subscriptions.get(filter).is_none() {
             return Err(ReasonCode::QuotaExceeded);
         }
         match session.access.as_ref().map(|a| a.may_subscribe(bare)) {

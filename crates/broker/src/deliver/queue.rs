@@ -10,7 +10,7 @@ use crate::effect::{ConnSlot, DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
 use crate::message::Place;
-use crate::outgoing::{Delivery, GroupRef};
+use crate::outgoing::{Delivery, GroupRef, Tag};
 
 impl Core {
     /// Sends what waits: first what was in flight when the last connection broke, in order [MQTT-4.4.0-1], then the queue.
@@ -173,9 +173,10 @@ impl Core {
         }
     }
 
-    /// Whether a message could go into a session's queue without another's having to go.
+    /// Whether a message of a group could go into a session's queue without another's having to go. `bytes`: of the message alone.
     pub fn has_space(&self, slot: u32, bytes: usize) -> bool {
         let out = &self.session(slot).outgoing;
+        let bytes = bytes + Tag::GROUP_BYTES_MAX;
         let is_full =
             out.queued() >= self.config.queued_messages_max || out.queued_bytes + bytes > self.config.queued_bytes_max;
         !is_full || out.queued() == 0

@@ -193,13 +193,17 @@ impl Shard {
         let Some(group) = self.groups.get_mut(index) else {
             return false;
         };
+        let (key, is_durable) = (group.key, group.is_durable());
         let mut held = Vec::new();
-        put_group_target(group.key, &mut held);
-        for message in group.queue.warm() {
+        put_group_target(key, &mut held);
+        for message in group.queue.warm_mut() {
+            // Of others too: each group has to say where its own stands, and finds it old only as long as nobody has moved it.
+            if Arc::strong_count(message) > 1 && message.place().position().is_some_and(|at| moves.is_old(at)) {
+                *message = message.publication().to_message();
+            }
             let old = moves.message(now, ledger, message, Targets::from_written(&held));
-            if let Some(message) = old.filter(|_| group.is_durable()) {
-                let group = group.key;
-                ledger.record(&Record::GroupDropped { group, message });
+            if let Some(message) = old.filter(|_| is_durable) {
+                ledger.record(&Record::GroupDropped { group: key, message });
             }
         }
         moves.is_unplaced

@@ -26,7 +26,7 @@ use crate::fault::{Fault, is_planted};
 use crate::message::{Place, Publication};
 use crate::outgoing::{GroupRef, Tag};
 use crate::session::{Session, Subscription, Will};
-use crate::shard::{Interested, Shard, hash};
+use crate::shard::{DUE_BYTES, Interested, Shard, hash};
 use crate::shared::GROUP_KEY;
 use crate::subscribe::Target;
 
@@ -104,10 +104,7 @@ pub fn restore(
     for (home, slot) in connected {
         shards[home].core.may_have_been_sent(slot);
     }
-    for shard in &mut *shards {
-        shard.resume_deadlines(now);
-    }
-    exchange_mail(now, shards, append);
+    resume_deadlines(now, shards, append);
     append_all(shards, append);
     result
 }
@@ -181,6 +178,20 @@ fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
     }
 }
 
+/// In parts: what is due says many wills at once, perhaps.
+fn resume_deadlines(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
+    let mut slots = vec![0; shards.len()];
+    let mut is_any_left = true;
+    while is_any_left {
+        is_any_left = false;
+        for (shard, slot) in shards.iter_mut().zip(&mut slots) {
+            *slot = shard.resume_deadlines(now, *slot);
+            is_any_left |= (*slot as usize) < shard.core.sessions.len();
+        }
+        exchange_mail(now, shards, append);
+    }
+}
+
 fn restore_retained(
     now: Now,
     shards: &mut [Shard],
@@ -203,7 +214,7 @@ fn restore_retained(
         let owner = shards[0].retained_owner(&topic.topic);
         let shard = &mut shards[usize::from(owner.0)];
         shard.shared.note_retaining(owner);
-        shard.retain_here(now, &p);
+        shard.restore_retained(now, &p);
     });
     damaged
 }
@@ -261,9 +272,12 @@ fn route_rest(
         let owner = usize::from(shards[0].retained_owner(p.topic).0);
         let old_owner = hash(p.topic) % u64::from(old_shards.max(1));
         if p.retain && mask >> old_owner & 1 == 1 {
-            shards[owner].shared.note_retaining(ShardId(owner as u16));
-            shards[owner].keep_retained(now, &p);
-            shards[owner].retain_here(now, &p);
+            let owner = &mut shards[owner];
+            owner.shared.note_retaining(owner.core.id);
+            if owner.has_retained_space(&p) {
+                owner.keep_retained(now, &p);
+            }
+            owner.retain_here(now, &p);
         }
     });
     for (by, from, up_to) in watermarks(unrouted) {
@@ -419,9 +433,13 @@ impl Shard {
         }
     }
 
-    /// What was due while the process was away, and what will be.
-    fn resume_deadlines(&mut self, now: Now) {
-        for slot in 0..self.core.sessions.len() as u32 {
+    /// What was due while the process was away, and what will be, of sessions from this slot on. Returns where to go on.
+    fn resume_deadlines(&mut self, now: Now, from: u32) -> u32 {
+        let end = self.core.sessions.len() as u32;
+        for slot in from..end {
+            if self.batch_bytes() >= DUE_BYTES {
+                return slot;
+            }
             if self.core.sessions[slot as usize].is_none() {
                 continue;
             }
@@ -431,6 +449,7 @@ impl Shard {
                 self.expiry_after_disconnect(now, slot);
             }
         }
+        end
     }
 
     /// A group without members yet.

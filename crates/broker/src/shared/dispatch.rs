@@ -17,6 +17,10 @@ use crate::shard::Shard;
 use crate::shared::group::{Group, Member};
 use crate::shared::group_home;
 
+/// So many members are asked whether they have room for a message; if none has, the first with space gets it. As long as there is no
+/// such member, the others are asked too: any number of members may have stopped to acknowledge.
+const CANDIDATES_MAX: usize = 16;
+
 /// Where a message of a group has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
@@ -98,7 +102,10 @@ impl Shard {
         };
         let first = group.first_choice(p, random);
         let mut choice = None;
-        for at in group.candidates(first) {
+        for (asked, at) in group.candidates(first).enumerate() {
+            if asked >= CANDIDATES_MAX && choice.is_some() {
+                break;
+            }
             let member = group.members[at];
             if !may_have_space(&self.core, now, member, p.qos, p.kept_bytes()) {
                 continue;
@@ -122,7 +129,7 @@ impl Shard {
         }
     }
 
-    /// Whether a member that is connected could take a message of the group, as far as that is known.
+    /// Whether any of the members that are connected could take a message of the group, as far as that is known.
     pub(super) fn has_taker(&mut self, now: Now, index: u32, bytes: usize) -> bool {
         let core = &self.core;
         let Some(group) = self.groups.get(index) else {
@@ -130,6 +137,12 @@ impl Shard {
         };
         let mut candidates = group.candidates(group.next).map(|at| group.members[at]);
         candidates.any(|member| may_have_space(core, now, member, QoS::AtLeastOnce, bytes))
+    }
+
+    /// The same, for each message that is published: not asked again before the timer does that.
+    fn is_giving(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+        let waits_for_space = self.groups.get(index).is_some_and(|group| group.queue.waits_for_space);
+        !waits_for_space && self.has_taker(now, index, bytes)
     }
 
     fn dispatch_to(
@@ -273,7 +286,7 @@ impl Shard {
             let window = self.core.config.group_window;
             let is_long = group.queue.warm_len() >= 2 * window;
             // What is about to be given out is not let go of just before.
-            if is_long && (!group.queue.is_all_warm() || !self.has_taker(now, index, 0)) {
+            if is_long && (!group.queue.is_all_warm() || !self.is_giving(now, index, 0)) {
                 self.cool_group(index, window);
             }
         }
@@ -291,7 +304,7 @@ impl Shard {
             let has_bytes = group.queue.bytes() + bytes <= config.queued_bytes_max;
             // As long as members take it, it becomes shorter with the next tick.
             let is_taken = is_all_warm && has_bytes && all / 2 < max;
-            let is_full = new >= new_max && !(is_taken && self.has_taker(now, index, bytes));
+            let is_full = new >= new_max && !(is_taken && self.is_giving(now, index, bytes));
             if !is_full && has_bytes {
                 return true;
             }

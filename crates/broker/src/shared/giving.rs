@@ -177,36 +177,41 @@ impl Shard {
             let mut taken = group.queue.take_cold(|position| records.contains_key(&position));
             self.core.stats.queued_messages -= taken.positions.len() as u64;
             let mut given = 0;
-            while let Some(position) = taken.positions.get(given).copied() {
-                let record = records.get(&position).and_then(Option::as_deref);
-                let is_there = self.groups.get_live(index, epoch).is_some();
-                if !is_there || !self.has_taker(now, index, record.map_or(0, <[u8]>::len)) {
-                    break;
-                }
-                self.give_read(now, index, position, record);
+            while let Some(position) = taken.positions.get(given).copied()
+                && self.groups.get_live(index, epoch).is_some()
+                && self.give_read(now, index, position, records.get(&position).and_then(Option::as_deref))
+            {
                 given += 1;
             }
             taken.positions.drain(..given);
+            let is_any_left = !taken.positions.is_empty();
             self.put_back(index, epoch, taken);
+            if is_any_left && let Some(group) = self.groups.get_live(index, epoch) {
+                // Read again when there may be space for these.
+                group.queue.is_fetching = false;
+                return self.wait_for_space(now, index);
+            }
         }
         self.fetch_to_give_again(now, index);
     }
 
-    fn give_read(&mut self, now: Now, index: u32, position: Position, record: Option<&[u8]>) {
+    /// False if nobody has space for it.
+    fn give_read(&mut self, now: Now, index: u32, position: Position, record: Option<&[u8]>) -> bool {
         let Some(group) = self.groups.get_mut(index) else {
-            return;
+            return false;
         };
         let (key, is_held) = (group.key, group.is_durable());
-        match record.map(Record::read) {
-            Some(Ok(Record::Message(record))) => {
-                let p = publication_of(now, &record, position);
-                self.dispatch_again(now, index, &p, &mut Forms::default(), is_held);
-            }
-            _ => {
-                self.core.stats.drop_message(DropReason::Damaged);
-                self.keep_dropped(key, Place::at(position));
-            }
+        let Some(Ok(Record::Message(record))) = record.map(Record::read) else {
+            self.core.stats.drop_message(DropReason::Damaged);
+            self.keep_dropped(key, Place::at(position));
+            return true;
+        };
+        let p = publication_of(now, &record, position);
+        let has_taker = self.has_taker(now, index, p.kept_bytes());
+        if has_taker {
+            self.dispatch_again(now, index, &p, &mut Forms::default(), is_held);
         }
+        has_taker
     }
 
     /// Nobody is there any more who could take what is left, or has space for it.
@@ -221,13 +226,16 @@ impl Shard {
         }
     }
 
-    /// Takes back what a member had in the journal only: before all else that the group has, because it is older.
+    /// Takes back what a member had in the journal only: before all else that the group has, because it is older. That the group has it is
+    /// recorded while a checkpoint is written also of what the journal has as the group's: that may say so before the checkpoint only,
+    /// the group has been written, and the member never had it.
     pub(crate) fn take_back(&mut self, now: Now, index: u32, epoch: u32, given_back: &[GivenBack]) {
         let Some(group) = self.groups.get_live(index, epoch) else {
             self.core.stats.drops[DropReason::NoSharedMember as usize] += given_back.len() as u64;
             return;
         };
         let key = group.key;
+        let is_walking = self.walk.is_some();
         group
             .queue
             .give_back(given_back.iter().map(|back| back.message).collect());
@@ -235,7 +243,7 @@ impl Shard {
         if let Some(ledger) = &mut self.core.ledger {
             for GivenBack { message, held_by } in given_back.iter().copied() {
                 ledger.mention(message);
-                if key.0 != 0 && held_by != key {
+                if key.0 != 0 && (held_by != key || is_walking) {
                     ledger.record(&Record::Returned {
                         session: SessionKey(0),
                         seq: 0,

@@ -11,9 +11,6 @@ use crate::message::Publication;
 use crate::shard::hash;
 use crate::shared::queue::GroupQueue;
 
-/// So many members are asked whether they have room for a message; if none has, the first of them gets it.
-const CANDIDATES_MAX: usize = 16;
-
 #[derive(Default)]
 pub(crate) struct Groups {
     by_name: HashMap<Box<str>, u32>,
@@ -169,11 +166,11 @@ impl Group {
         }
     }
 
-    /// Connected members, beginning with the one at or after `first`; a few of them.
+    /// Connected members, beginning with the one at or after `first`.
     pub fn candidates(&self, first: usize) -> impl Iterator<Item = usize> {
         let start = self.online.partition_point(|at| (*at as usize) < first);
         let (before, after) = self.online.split_at(start);
-        after.iter().chain(before).take(CANDIDATES_MAX).map(|at| *at as usize)
+        after.iter().chain(before).map(|at| *at as usize)
     }
 
     /// Where to begin looking for an online member.

@@ -100,6 +100,11 @@ impl GroupQueue {
         self.warm.iter()
     }
 
+    /// What is put in a message's place is as long.
+    pub fn warm_mut(&mut self) -> impl Iterator<Item = &mut Arc<Message>> {
+        self.warm.iter_mut()
+    }
+
     pub fn warm_len(&self) -> usize {
         self.warm.len()
     }

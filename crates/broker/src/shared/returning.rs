@@ -1,7 +1,7 @@
 //! What a member gives back and has in the journal only: positions, which the group takes into its queue. Of a session that goes on a
 //! part in each tick, as long as it is away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mqtt::QoS;
 
@@ -51,13 +51,66 @@ fn take(list: &mut EntryList, max: usize, is_wanted: impl Fn(&Item) -> bool) -> 
 }
 
 /// A session that is away has more to give back to a group.
-pub(crate) struct Returning {
-    pub slot: u32,
-    pub epoch: u32,
-    pub group: GroupRef,
+#[derive(Clone, Copy)]
+struct Returning {
+    slot: u32,
+    epoch: u32,
+    group: GroupRef,
+}
+
+/// Sessions that go on giving back to groups in the next tick. A group asks anew each time that it has its first member: nobody stands
+/// here twice for the same.
+#[derive(Default)]
+pub(crate) struct Returns {
+    line: VecDeque<Returning>,
+    standing: BTreeSet<[u32; 5]>,
+}
+
+impl Returns {
+    pub fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    fn push_back(&mut self, returning: Returning) {
+        if self.standing.insert(returning.key()) {
+            self.line.push_back(returning);
+        }
+    }
+
+    fn push_front(&mut self, returning: Returning) {
+        if self.standing.insert(returning.key()) {
+            self.line.push_front(returning);
+        }
+    }
+
+    fn pop_front(&mut self) -> Option<Returning> {
+        let first = self.line.pop_front()?;
+        self.standing.remove(&first.key());
+        Some(first)
+    }
+}
+
+impl Returning {
+    fn key(&self) -> [u32; 5] {
+        let GroupRef {
+            shard, index, epoch, ..
+        } = self.group;
+        [self.slot, self.epoch, u32::from(shard.0), index, epoch]
+    }
 }
 
 impl Shard {
+    /// At once, as far as nobody else has been at it in this tick.
+    pub(crate) fn reclaim_in_turn(&mut self, now: Now, slot: u32, epoch: u32, group: GroupRef) {
+        let session = self.core.live_session(slot, epoch);
+        let is_away = session.filter(|session| session.conn.is_none());
+        let has_any = is_away.is_some_and(|session| session.outgoing.queued() + session.outgoing.unacknowledged() > 0);
+        if has_any {
+            self.returning.push_back(Returning { slot, epoch, group });
+            self.return_on(now);
+        }
+    }
+
     /// A new tick: the next part of what did not fit into the last one.
     pub(crate) fn return_more(&mut self, now: Now) {
         self.return_left = self.core.config.group_window.max(1) * RETURNED_WINDOWS;

@@ -1,10 +1,11 @@
 //! What a durable group holds, gives out and takes back, and what of that is there after a crash.
 
+use tidewire_broker::durable::moves::MovePart;
 use tidewire_broker::durable::recovery::Recovered;
 use tidewire_broker::*;
 
 use crate::NOW;
-use crate::node::Node;
+use crate::node::{Node, publication};
 
 fn held(recovered: &Recovered) -> usize {
     recovered.groups.iter().map(|group| group.messages.len()).sum()
@@ -76,10 +77,10 @@ fn what_a_member_gives_back_is_the_groups_before_it_has_been_read() {
 }
 
 /// Nine messages wait for a group whose member is away, in a queue with a window of two.
-fn long_queue(name: &str) -> (Node, ConnSlot) {
+fn long_queue(name: &str, config: ShardConfig) -> (Node, ConnSlot) {
     let config = ShardConfig {
         group_window: 2,
-        ..ShardConfig::default()
+        ..config
     };
     let mut node = Node::new(name, config);
     let member = node.connect("member", true, 1000);
@@ -95,7 +96,7 @@ fn long_queue(name: &str) -> (Node, ConnSlot) {
 
 #[test]
 fn the_queue_of_a_group_is_in_the_journal_but_for_the_newest_few() {
-    let (mut node, _) = long_queue("held");
+    let (mut node, _) = long_queue("held", ShardConfig::default());
     let views = node.shard.shared_groups(1);
     let bytes_of_one = views[0].queued_bytes / 3;
     assert_eq!((views[0].queued, views[0].queued_bytes), (9, 3 * bytes_of_one));
@@ -112,7 +113,7 @@ fn the_queue_of_a_group_is_in_the_journal_but_for_the_newest_few() {
 
 #[test]
 fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_behind_it() {
-    let (mut node, publisher) = long_queue("parts");
+    let (mut node, publisher) = long_queue("parts", ShardConfig::default());
     let member = node.connect("member", false, 1000);
     let mut left = Vec::new();
     for step in 0.. {
@@ -142,7 +143,7 @@ fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_be
 
 #[test]
 fn what_a_group_has_left_when_its_member_goes_waits_for_it_in_order() {
-    let (mut node, _) = long_queue("goes");
+    let (mut node, _) = long_queue("goes", ShardConfig::default());
     let member = node.connect("member", false, 1000);
     node.read();
     assert_eq!(node.sent(member), [1, 2]);
@@ -295,4 +296,187 @@ fn a_queue_ends_although_more_is_published_in_each_tick_than_a_part_of_it() {
     }
     assert_eq!(node.shard.stats().drops[DropReason::QueueFullByCount as usize], 0);
     assert!(node.shard.shared_groups(1)[0].queued <= 3);
+}
+
+/// Members that take one message and leave one in their queue, and so many more that acknowledge: who is in the way of whom.
+fn crowd(name: &str, strategy: ShareStrategy, count: usize) -> (Node, Vec<ConnSlot>, ConnSlot) {
+    let config = ShardConfig {
+        share_strategy: strategy,
+        inflight_max: 1,
+        queued_messages_max: 1,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new(name, config);
+    let publisher = node.connect("publisher", true, 0);
+    let members: Vec<ConnSlot> = (0..count)
+        .map(|member| node.connect(&format!("member {member}"), true, 1000))
+        .collect();
+    members.iter().for_each(|member| node.join(*member));
+    node.end_tick();
+    (node, members, publisher)
+}
+
+#[test]
+fn members_that_do_not_acknowledge_are_in_nobodys_way_however_many_they_are() {
+    let (mut node, _, publisher) = crowd("crowd", ShareStrategy::RoundRobin, 20);
+    (1..=40).for_each(|id| node.publish(publisher, id));
+    node.end_tick();
+    let others = ["x", "y", "z"].map(|name| node.connect(name, true, 1000));
+    others.iter().for_each(|member| node.join(*member));
+    let mut got = Vec::new();
+    for step in 1..100 {
+        if step <= 30 {
+            node.publish(publisher, 40 + step);
+        }
+        let now = Now {
+            monotonic_ms: NOW.monotonic_ms + 10 * u64::from(step),
+            ..NOW
+        };
+        node.read();
+        node.shard.run_timers(now);
+        node.end_tick();
+        for member in others {
+            for (packet_id, id) in node.received(member) {
+                got.push(id);
+                node.acknowledge(member, packet_id);
+            }
+        }
+    }
+    got.sort_unstable();
+    assert_eq!(got, (41..=70).collect::<Vec<_>>());
+}
+
+/// All messages of one topic begin with the same member.
+#[test]
+fn a_message_finds_the_member_with_space_behind_many_that_have_none() {
+    let (mut node, members, publisher) = crowd("topic", ShareStrategy::HashTopic, 40);
+    // Sixteen have one and another that waits, and so have those behind them, one after the other.
+    (1..=40).for_each(|id| node.publish(publisher, id));
+    node.shard.run_timers(NOW);
+    node.end_tick();
+    let queued = node.shard.shared_groups(1)[0].queued;
+    let sent = members.iter().map(|member| node.sent(*member).len()).sum::<usize>();
+    assert_eq!(
+        (queued, sent),
+        (0, 20),
+        "the group has nothing that somebody could take"
+    );
+    assert_ne!(node.shard.next_deadline(), Some(0), "nothing is left to do");
+}
+
+/// A client that is the only one of its group comes and goes: nobody has anything to give it.
+#[test]
+fn sessions_that_hold_nothing_of_a_group_are_not_looked_at_again_and_again() {
+    for has_own in [false, true] {
+        let config = ShardConfig {
+            group_window: 1,
+            ..ShardConfig::default()
+        };
+        let mut node = Node::new(&format!("nothing-{has_own}"), config);
+        let publisher = node.connect("publisher", true, 0);
+        for number in 0..100 {
+            let member = node.connect(&format!("away {number}"), true, 1000);
+            node.join(member);
+            if has_own {
+                node.subscribe(member, "own");
+            }
+            node.shard.closed(NOW, member, CloseCause::Network);
+        }
+        node.send(publisher, &publication("own", 1, b"", false));
+        node.end_tick();
+        let mut member = node.connect("member", true, 1000);
+        node.join(member);
+        for _ in 0..100 {
+            node.shard.closed(NOW, member, CloseCause::Network);
+            member = node.connect("member", false, 1000);
+        }
+        let mut ticks = 0;
+        while node.shard.next_deadline() == Some(0) {
+            node.shard.run_timers(NOW);
+            node.end_tick();
+            ticks += 1;
+        }
+        // Eight in a tick.
+        assert!(ticks <= if has_own { 100 / 8 + 1 } else { 0 }, "{ticks} ticks");
+        std::fs::remove_dir_all(node.crash()).unwrap();
+    }
+}
+
+/// The member's limit in bytes lies anywhere around what two messages take, with and without what a session keeps with them.
+#[test]
+fn whether_a_member_has_space_is_measured_as_its_queue_is() {
+    let (node, _) = long_queue("measured", ShardConfig::default());
+    let bytes_of_one = node.shard.shared_groups(1)[0].queued_bytes / 3;
+    std::fs::remove_dir_all(node.crash()).unwrap();
+    for beyond in (0..200).step_by(8) {
+        let config = ShardConfig {
+            inflight_max: 1,
+            queued_bytes_max: 4 * bytes_of_one + beyond,
+            ..ShardConfig::default()
+        };
+        let (mut node, _) = long_queue(&format!("measured-{beyond}"), config);
+        let member = node.connect("member", false, 1000);
+        let mut got = Vec::new();
+        for step in 1..40 {
+            let mut reads = 0;
+            while node.read() {
+                reads += 1;
+                assert!(reads < 10, "read round and round with {beyond} bytes");
+                node.end_tick();
+            }
+            let now = Now {
+                monotonic_ms: NOW.monotonic_ms + 10 * step,
+                ..NOW
+            };
+            node.shard.run_timers(now);
+            node.end_tick();
+            for (packet_id, id) in node.received(member) {
+                got.push(id);
+                node.acknowledge(member, packet_id);
+            }
+        }
+        assert_eq!(node.shard.stats().drops[DropReason::QueueFullByBytes as usize], 0);
+        assert_eq!(got, (1..=9).collect::<Vec<_>>(), "with {beyond} bytes");
+        std::fs::remove_dir_all(node.crash()).unwrap();
+    }
+}
+
+/// What is in memory is written once more by a checkpoint that does not come to its end, and then one of the groups gives it out.
+#[test]
+fn a_message_that_two_groups_hold_is_moved_for_both() {
+    let mut node = Node::new("both", ShardConfig::default());
+    for group in ["g", "h"] {
+        let member = node.connect(group, true, 1000);
+        node.subscribe(member, &format!("$share/{group}/t"));
+        node.shard.closed(NOW, member, CloseCause::Network);
+    }
+    let publisher = node.connect("publisher", true, 0);
+    (1..=3).for_each(|id| node.publish(publisher, id));
+    node.end_tick();
+    let part = MovePart {
+        before: node.log_end(),
+        bytes: u64::MAX,
+    };
+    node.shard.begin_checkpoint(NOW, part);
+    node.end_tick();
+    let mut moved_bytes = None;
+    while node.shard.is_walking() && moved_bytes.is_none() {
+        moved_bytes = node.shard.walk_on(NOW).map(|done| done.moved_bytes);
+        node.end_tick();
+    }
+    assert!(moved_bytes.is_some_and(|bytes| bytes > 0));
+    let member = node.connect("h", false, 1000);
+    node.shard.run_timers(NOW);
+    node.end_tick();
+    for (packet_id, _) in node.received(member) {
+        node.acknowledge(member, packet_id);
+    }
+    node.end_tick();
+    let recovered = node.recovered_after_a_crash();
+    let of = |name: &str| {
+        let groups = recovered.groups.iter().filter(|group| &*group.share_name == name);
+        groups.map(|group| group.messages.len()).sum::<usize>()
+    };
+    let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
+    assert_eq!((of("g"), of("h"), entries), (3, 0, 0));
 }

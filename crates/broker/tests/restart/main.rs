@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod deadlines;
 mod groups;
 mod node;
+mod pair;
+mod retained;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -350,13 +353,18 @@ fn a_group_whose_last_member_left_before_a_crash_ends_at_the_start() {
 /// Starts a node of so many shards from its log, of which only the first batches that it writes thereby are kept. Returns how many topics
 /// are retained then.
 fn start(directory: &Path, shards: u16, kept_batches: usize) -> u64 {
+    let started = start_with(directory, shards, kept_batches, ShardConfig::default());
+    started.iter().map(|shard| shard.stats().retained_messages).sum()
+}
+
+fn start_with(directory: &Path, shards: u16, kept_batches: usize, config: ShardConfig) -> Vec<Shard> {
     let mut recovery = Recovery::new();
     let mut log = open(directory, &mut |position, bytes| {
         recovery.record(position, bytes).unwrap();
     });
     let recovered = recovery.finish();
     let node = Arc::new(NodeState::new(shards, 1));
-    let config = Arc::new(ShardConfig::default());
+    let config = Arc::new(config);
     let new = |id| {
         Shard::new(
             NOW,
@@ -386,7 +394,7 @@ fn start(directory: &Path, shards: u16, kept_batches: usize) -> u64 {
         }
         (at.base.0, at.end.0)
     });
-    started.iter().map(|shard| shard.stats().retained_messages).sum()
+    started
 }
 
 /// The message of the will names the shards that have still to route it, by numbers that mean something only with how many there are.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use journal::{Directory, Log, LogConfig, Lsn, Policy};
 use mqtt::{
     Connect, Decoded, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Subscribe, SubscribeFilter,
-    SubscribeFilters, SubscriptionOptions, Unsubscribe, UnsubscribeFilters,
+    SubscribeFilters, SubscriptionOptions, Unsubscribe, UnsubscribeFilters, Will,
 };
 use tidewire_broker::durable::record::*;
 use tidewire_broker::durable::recovery::{Recovered, Recovery};
@@ -40,38 +40,24 @@ impl Node {
     }
 
     pub fn connect(&mut self, client_id: &str, clean_start: bool, expiry_s: u32) -> ConnSlot {
+        self.connect_with_will(client_id, clean_start, expiry_s, None)
+    }
+
+    pub fn connect_with_will(
+        &mut self,
+        client_id: &str,
+        clean_start: bool,
+        expiry_s: u32,
+        will: Option<Will<'_>>,
+    ) -> ConnSlot {
         let conn = ConnSlot(self.connections);
         self.connections += 1;
-        let mut properties = Vec::new();
-        mqtt::PropertyWriter::new(&mut properties).put(mqtt::Property::SessionExpiryInterval(expiry_s));
-        let connect = Connect {
-            version: ProtocolVersion::V5,
-            clean_start,
-            is_bridge: false,
-            keep_alive: 0,
-            properties: Properties::from_validated(&properties),
-            client_id,
-            will: None,
-            user_name: None,
-            password: None,
-        };
-        let peer = Peer {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-            transport: Transport::Tcp,
-            listener: 0,
-            maximum_packet_size: None,
-            certificate_common_name: None,
-            certificate: None,
-        };
-        self.shard.open(NOW, conn, peer);
-        self.send(conn, &Packet::Connect(connect));
+        connect(&mut self.shard, conn, client_id, clean_start, expiry_s, will);
         conn
     }
 
     pub fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) {
-        let mut bytes = Vec::new();
-        packet.encode(ProtocolVersion::V5, &mut bytes);
-        self.shard.receive(NOW, conn, &bytes);
+        send(&mut self.shard, conn, packet);
     }
 
     /// The tick ends: what it has recorded is kept.
@@ -82,6 +68,11 @@ impl Node {
         }
         self.log.flush().unwrap();
         self.shard.committed(NOW, self.log.committed().0);
+    }
+
+    /// Where the next record comes.
+    pub fn log_end(&self) -> Position {
+        Position(self.log.committed().0)
     }
 
     /// Reads what is asked for. False if nothing is.
@@ -109,16 +100,13 @@ impl Node {
     }
 
     pub fn publish(&mut self, publisher: ConnSlot, id: u16) {
-        let message = Publish {
-            dup: false,
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            topic: "t",
-            packet_id: PacketId::new(id),
-            properties: Properties::EMPTY,
-            payload: &id.to_be_bytes(),
-        };
-        self.send(publisher, &Packet::Publish(message));
+        self.send(publisher, &publication("t", id, &id.to_be_bytes(), false));
+    }
+
+    /// And the tick ends.
+    pub fn retain(&mut self, publisher: ConnSlot, topic: &str, payload: &[u8]) {
+        self.send(publisher, &publication(topic, 1, payload, true));
+        self.end_tick();
     }
 
     /// Messages that the shard wants to read.
@@ -164,31 +152,46 @@ impl Node {
 
     /// To `$share/g/t`.
     pub fn join(&mut self, conn: ConnSlot) {
-        let mut bytes = Vec::new();
-        let filter = SubscribeFilter {
-            filter: "$share/g/t",
-            options: SubscriptionOptions {
-                maximum_qos: QoS::AtLeastOnce,
-                ..SubscriptionOptions::default()
-            },
-        };
-        let subscribe = Packet::Subscribe(Subscribe {
-            packet_id: PacketId::new(1).unwrap(),
-            properties: Properties::EMPTY,
-            filters: SubscribeFilters::encode([filter], ProtocolVersion::V5, &mut bytes),
-        });
-        self.send(conn, &subscribe);
+        self.subscribe(conn, "$share/g/t");
+    }
+
+    pub fn subscribe(&mut self, conn: ConnSlot, filter: &str) {
+        self.send(conn, &subscription(filter, &mut Vec::new()));
     }
 
     /// From `$share/g/t`.
     pub fn leave(&mut self, conn: ConnSlot) {
+        self.unsubscribe(conn, "$share/g/t");
+    }
+
+    pub fn unsubscribe(&mut self, conn: ConnSlot, filter: &str) {
         let mut bytes = Vec::new();
         let unsubscribe = Packet::Unsubscribe(Unsubscribe {
             packet_id: PacketId::new(1).unwrap(),
             properties: Properties::EMPTY,
-            filters: UnsubscribeFilters::encode(["$share/g/t"], &mut bytes),
+            filters: UnsubscribeFilters::encode([filter], &mut bytes),
         });
         self.send(conn, &unsubscribe);
+    }
+
+    /// What the subscriptions of a client have been answered.
+    pub fn sent_reasons(&mut self, conn: ConnSlot) -> Vec<u8> {
+        self.end_tick();
+        let bytes = self.written(conn);
+        let (mut at, mut reasons) = (0, Vec::new());
+        while let Decoded::Complete { packet, size } = mqtt::decode(&bytes[at..], ProtocolVersion::V5, 1 << 20).unwrap()
+        {
+            at += size;
+            if let Packet::SubAck(suback) = packet {
+                reasons.extend_from_slice(suback.reasons);
+            }
+        }
+        reasons
+    }
+
+    /// The process ends; where the log is.
+    pub fn crash(self) -> PathBuf {
+        self.directory
     }
 
     pub fn recovered_after_a_crash(self) -> Recovered {
@@ -200,6 +203,75 @@ impl Node {
         std::fs::remove_dir_all(&self.directory).unwrap();
         recovery.finish()
     }
+}
+
+/// Of MQTT 5.
+pub fn connect(
+    shard: &mut Shard,
+    conn: ConnSlot,
+    client_id: &str,
+    clean_start: bool,
+    expiry_s: u32,
+    will: Option<Will<'_>>,
+) {
+    let mut properties = Vec::new();
+    mqtt::PropertyWriter::new(&mut properties).put(mqtt::Property::SessionExpiryInterval(expiry_s));
+    let connect = Connect {
+        version: ProtocolVersion::V5,
+        clean_start,
+        is_bridge: false,
+        keep_alive: 0,
+        properties: Properties::from_validated(&properties),
+        client_id,
+        will,
+        user_name: None,
+        password: None,
+    };
+    let peer = Peer {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+        transport: Transport::Tcp,
+        listener: 0,
+        maximum_packet_size: None,
+        certificate_common_name: None,
+        certificate: None,
+    };
+    shard.open(NOW, conn, peer);
+    send(shard, conn, &Packet::Connect(connect));
+}
+
+pub fn send(shard: &mut Shard, conn: ConnSlot, packet: &Packet<'_>) {
+    let mut bytes = Vec::new();
+    packet.encode(ProtocolVersion::V5, &mut bytes);
+    shard.receive(NOW, conn, &bytes);
+}
+
+/// At QoS 1.
+pub fn publication<'a>(topic: &'a str, id: u16, payload: &'a [u8], retain: bool) -> Packet<'a> {
+    Packet::Publish(Publish {
+        dup: false,
+        qos: QoS::AtLeastOnce,
+        retain,
+        topic,
+        packet_id: PacketId::new(id),
+        properties: Properties::EMPTY,
+        payload,
+    })
+}
+
+/// At QoS 1.
+pub fn subscription<'a>(filter: &str, bytes: &'a mut Vec<u8>) -> Packet<'a> {
+    let filter = SubscribeFilter {
+        filter,
+        options: SubscriptionOptions {
+            maximum_qos: QoS::AtLeastOnce,
+            ..SubscriptionOptions::default()
+        },
+    };
+    Packet::Subscribe(Subscribe {
+        packet_id: PacketId::new(1).unwrap(),
+        properties: Properties::EMPTY,
+        filters: SubscribeFilters::encode([filter], ProtocolVersion::V5, bytes),
+    })
 }
 
 fn publications(bytes: &[u8]) -> Vec<(PacketId, u16)> {

@@ -1,0 +1,123 @@
+//! What is due for many at once: a batch of the journal has a limit.
+
+use std::sync::Arc;
+
+use mqtt::{Properties, Property, PropertyWriter, QoS, Will};
+use tidewire_broker::durable::record::*;
+use tidewire_broker::durable::recovery::Recovery;
+use tidewire_broker::durable::restore::restore;
+use tidewire_broker::*;
+
+use crate::node::Node;
+use crate::{NOW, append, journal, session};
+
+const WILLS: usize = 200;
+const PAYLOAD: [u8; 64 * 1024] = [7; 64 * 1024];
+const BATCH_BYTES_MAX: usize = 6 << 20;
+
+#[test]
+fn a_start_writes_the_wills_of_many_clients_in_parts() {
+    let names: Vec<String> = (0..WILLS).map(|number| format!("client {number}")).collect();
+    let Record::Session(one) = session(1, "t") else {
+        unreachable!()
+    };
+    let of = |(number, name)| {
+        let mut session: SessionRecord<'_> = one.clone();
+        session.session = SessionKey(64 * (number as u64 + 1));
+        session.client_id = name;
+        session.terms.will = Some(WillRecord {
+            topic: name,
+            payload: &PAYLOAD,
+            properties: b"",
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            delay_s: 0,
+            message_expiry_s: None,
+        });
+        Record::Session(session)
+    };
+    let list: Vec<Record<'_>> = names.iter().map(String::as_str).enumerate().map(of).collect();
+    let mut recovery = Recovery::new();
+    for (position, bytes) in &journal(&list) {
+        recovery.record(*position, bytes).unwrap();
+    }
+    let recovered = recovery.finish();
+    let node = Arc::new(NodeState::new(2, 1));
+    let new = |id| {
+        let config = Arc::new(ShardConfig::default());
+        let mut shard = Shard::new(NOW, ShardId(id), 2, config, Arc::new(OpenAccess), node.clone(), 1);
+        shard.keep_journal(recovered.last_key);
+        shard
+    };
+    let mut shards: Vec<Shard> = (0..2).map(new).collect();
+    let (mut end, mut largest) = (1 << 30, 0);
+    restore(NOW, &mut shards, recovered, &mut |_, _| (), &mut |batch| {
+        largest = largest.max(batch.len());
+        append(&mut end, batch)
+    });
+    let published: u64 = shards.iter().map(|shard| shard.stats().wills_published).sum();
+    let retained: u64 = shards.iter().map(|shard| shard.stats().retained_messages).sum();
+    assert_eq!((published, retained), (WILLS as u64, WILLS as u64));
+    assert!(largest <= BATCH_BYTES_MAX, "{largest} bytes in one batch");
+}
+
+#[test]
+fn what_many_timers_record_at_once_is_spread_over_ticks() {
+    let mut node = Node::new("timers", ShardConfig::default());
+    let mut properties = Vec::new();
+    PropertyWriter::new(&mut properties).put(Property::WillDelayInterval(1));
+    for number in 0..WILLS {
+        let name = format!("client {number}");
+        let will = Will {
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            properties: Properties::from_validated(&properties),
+            topic: &name,
+            payload: &PAYLOAD,
+        };
+        let conn = node.connect_with_will(&name, true, 1000, Some(will));
+        node.end_tick();
+        node.shard.closed(NOW, conn, CloseCause::Network);
+        node.end_tick();
+    }
+    let later = Now {
+        monotonic_ms: NOW.monotonic_ms + 2000,
+        ..NOW
+    };
+    let mut ticks = 0;
+    loop {
+        node.shard.run_timers(later);
+        let bytes = node.shard.batch_bytes();
+        assert!(bytes <= BATCH_BYTES_MAX, "{bytes} bytes in one batch");
+        node.end_tick();
+        ticks += 1;
+        if node.shard.next_deadline() != Some(0) {
+            break;
+        }
+    }
+    assert_eq!(node.shard.stats().wills_published, WILLS as u64);
+    assert_eq!(node.shard.stats().retained_messages, WILLS as u64);
+    assert!(ticks < WILLS);
+    std::fs::remove_dir_all(node.crash()).unwrap();
+}
+
+/// All filters of a session are one record.
+#[test]
+fn the_filters_of_a_session_have_a_limit_in_bytes() {
+    const FILTER_BYTES: usize = 65_000;
+    let mut node = Node::new("filters", ShardConfig::default());
+    let client = node.connect("client", true, 1000);
+    let filter = |number: usize| format!("{number:0FILTER_BYTES$}");
+    for number in 0..300 {
+        node.subscribe(client, &filter(number));
+    }
+    let most = (16 << 20) / FILTER_BYTES;
+    assert_eq!(node.shard.stats().subscriptions, most as u64);
+    assert_eq!(node.sent_reasons(client)[most - 1..=most], [1, 0x97]);
+    // One that is there may have other options, and makes room when it goes.
+    node.subscribe(client, &filter(0));
+    node.unsubscribe(client, &filter(0));
+    node.subscribe(client, &filter(300));
+    assert_eq!(node.sent_reasons(client)[300..], [1, 1]);
+    std::fs::remove_dir_all(node.crash()).unwrap();
+}

@@ -1,0 +1,187 @@
+//! Two shards with one log: what is on its way between them while a checkpoint is written, and what they decide for each other.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use journal::{Log, Lsn};
+use tidewire_broker::durable::moves::MovePart;
+use tidewire_broker::durable::record::Position;
+use tidewire_broker::durable::recovery::{Recovered, Recovery};
+use tidewire_broker::*;
+
+use crate::NOW;
+use crate::node::{connect, open, publication, send, subscription};
+
+struct Pair {
+    shards: Vec<Shard>,
+    log: Log,
+    directory: PathBuf,
+    connections: u32,
+    /// By the shard that it is from.
+    mail: [Vec<Mail>; 2],
+}
+
+impl Pair {
+    fn new(name: &str, config: ShardConfig) -> Pair {
+        let directory = std::env::temp_dir().join(format!("tidewire-restart-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let log = open(&directory, &mut |_, _| ());
+        let (node, config) = (Arc::new(NodeState::new(2, 1)), Arc::new(config));
+        let new = |id| {
+            let (config, node) = (config.clone(), node.clone());
+            let mut shard = Shard::new(NOW, ShardId(id), 2, config, Arc::new(OpenAccess), node, 1);
+            shard.keep_journal(0);
+            shard
+        };
+        Pair {
+            shards: (0..2).map(new).collect(),
+            log,
+            directory,
+            connections: 0,
+            mail: [Vec::new(), Vec::new()],
+        }
+    }
+
+    /// A client whose home is this shard.
+    fn connect(&mut self, home: usize, expiry_s: u32) -> ConnSlot {
+        let mut names = (0..).map(|number| format!("client {number}"));
+        let name = names
+            .find(|name| Shard::home(name, 2) == Some(ShardId(home as u16)))
+            .unwrap();
+        let conn = ConnSlot(self.connections);
+        self.connections += 1;
+        connect(&mut self.shards[home], conn, &name, true, expiry_s, None);
+        conn
+    }
+
+    /// A tick of one shard ends. Returns where its batch begins, if it has recorded anything.
+    fn end_tick(&mut self, of: usize) -> Option<u64> {
+        let shard = &mut self.shards[of];
+        let at = shard.journal_batch().map(|batch| self.log.append(batch));
+        if let Some(at) = at {
+            shard.appended(at.base.0, at.end.0);
+        }
+        self.mail[of].extend(shard.take_mail(ShardId(1 - of as u16)));
+        self.log.flush().unwrap();
+        let committed: Lsn = self.log.committed();
+        self.shards
+            .iter_mut()
+            .for_each(|shard| shard.committed(NOW, committed.0));
+        at.map(|at| at.base.0)
+    }
+
+    /// The other shard takes what one has written to it.
+    fn deliver(&mut self, from: usize) -> bool {
+        let mail = std::mem::take(&mut self.mail[from]);
+        let is_any = !mail.is_empty();
+        mail.into_iter().for_each(|mail| self.shards[1 - from].mail(NOW, mail));
+        is_any
+    }
+
+    fn settle(&mut self) {
+        loop {
+            (0..2).for_each(|shard| _ = self.end_tick(shard));
+            if !(self.deliver(0) | self.deliver(1)) {
+                return;
+            }
+        }
+    }
+
+    /// Goes on with a checkpoint as far as that is possible without the other shard. True when it has ended.
+    fn walk(&mut self, of: usize) -> bool {
+        let mut has_ended = false;
+        while self.shards[of].is_walking() {
+            has_ended |= self.shards[of].walk_on(NOW).is_some();
+            self.end_tick(of);
+        }
+        has_ended
+    }
+
+    fn recovered_after_a_crash(self, from: u64) -> Recovered {
+        drop(self.log);
+        let mut recovery = Recovery::new();
+        open(&self.directory, &mut |position, bytes| {
+            if position >= Position(from) {
+                recovery.record(position, bytes).unwrap();
+            }
+        });
+        std::fs::remove_dir_all(&self.directory).unwrap();
+        recovery.finish()
+    }
+}
+
+/// The group has been written when its message comes back, and the member that had no space for it has not been when it came.
+#[test]
+fn what_a_full_member_of_another_shard_sends_back_is_in_the_checkpoint_that_is_written() {
+    let config = ShardConfig {
+        inflight_max: 1,
+        queued_messages_max: 1,
+        ..ShardConfig::default()
+    };
+    let mut pair = Pair::new("back", config);
+    let group = usize::from(Shard::home_of_group("g", "t", 2).0);
+    let other = 1 - group;
+    let member = pair.connect(other, 1000);
+    send(
+        &mut pair.shards[other],
+        member,
+        &subscription("$share/g/t", &mut Vec::new()),
+    );
+    let publisher = pair.connect(group, 0);
+    pair.settle();
+    for id in 1..=2 {
+        send(&mut pair.shards[group], publisher, &publication("t", id, b"p", false));
+        pair.settle();
+    }
+    send(&mut pair.shards[group], publisher, &publication("t", 3, b"p", false));
+    pair.end_tick(group);
+    for shard in [group, other] {
+        pair.shards[shard].begin_checkpoint(NOW, MovePart::NOTHING);
+    }
+    let from = pair.end_tick(group).unwrap();
+    pair.end_tick(other);
+    pair.deliver(other);
+    assert!(!pair.walk(group), "the other shard has not written anything");
+    pair.deliver(group);
+    pair.end_tick(other);
+    pair.walk(other);
+    pair.deliver(other);
+    pair.end_tick(group);
+    assert!(pair.walk(group), "the checkpoint is complete");
+    let recovered = pair.recovered_after_a_crash(from);
+    let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
+    assert_eq!((recovered.groups[0].messages.len(), entries), (1, 2));
+}
+
+#[test]
+fn what_the_shard_of_a_topic_does_not_retain_is_not_retained_after_a_crash() {
+    let config = ShardConfig {
+        retained_payload_max: 1,
+        ..ShardConfig::default()
+    };
+    for owner in 0..2 {
+        let mut pair = Pair::new(&format!("owner-{owner}"), config.clone());
+        let publisher = pair.connect(1 - owner, 0);
+        let mut topics = ["a", "b", "c", "d", "e", "f"].into_iter();
+        let topic = topics
+            .find(|topic| Shard::home(topic, 2) == Some(ShardId(owner as u16)))
+            .unwrap();
+        send(
+            &mut pair.shards[1 - owner],
+            publisher,
+            &publication(topic, 1, b"1", true),
+        );
+        pair.settle();
+        let end = pair.log.committed().0;
+        send(
+            &mut pair.shards[1 - owner],
+            publisher,
+            &publication(topic, 2, b"too long", true),
+        );
+        pair.settle();
+        let recovered = pair.recovered_after_a_crash(0);
+        assert_eq!(recovered.retained.len(), 1);
+        assert!(recovered.retained[0].message.0 < end);
+        assert!(recovered.unrouted.is_empty());
+    }
+}
