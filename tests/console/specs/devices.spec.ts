@@ -131,6 +131,26 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   expect(readFileSync(await png.path()).subarray(1, 4).toString()).toBe("PNG");
 });
 
+test("each step through the history counts, also before the answer to the one before it is there", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("stepped");
+  await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, { level: 1 });
+  await openDevice(page, id);
+  const history = page.getByRole("region", { name: "History", exact: true });
+  await expect(history.getByRole("status")).toContainText("1 point shown");
+  // No answer comes any more, so that it shows the hour it has shown.
+  const lengths: number[] = [];
+  await page.route("**/values/timeseries?*", (route) => {
+    const { searchParams } = new URL(route.request().url());
+    lengths.push(Number(searchParams.get("endTs")) - Number(searchParams.get("startTs")));
+  });
+  const whole = 3_600_000;
+  for (const part of [whole / 2, whole / 4]) {
+    await history.getByRole("button", { name: "Zoom in", exact: true }).click();
+    await expect.poll(() => lengths.at(-1)).toBe(part);
+  }
+});
+
 test("attributes of the three scopes are set, changed and deleted; the device is told of shared ones", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("valve");

@@ -143,6 +143,30 @@ test("a will has a delay and properties, and DISCONNECT a reason", async ({ cons
   await expect(dialog.getByText("floor", { exact: true })).toBeVisible();
 });
 
+test("what is listed is what was subscribed to, whatever was typed before the answer came", async ({ console: page }) => {
+  const SUBACK = 0x90;
+  let release: (() => void) | undefined;
+  await page.routeWebSocket(/\/mqtt$/, (client) => {
+    const server = client.connectToServer();
+    server.onMessage((message) => {
+      if (Buffer.from(message as Buffer)[0] === SUBACK) release = () => client.send(message);
+      else client.send(message);
+    });
+  });
+  await page.reload();
+  await open(page, "mqtt");
+  await connect(page);
+  const subscribe = section(page, "Subscribe");
+  const filter = subscribe.getByLabel("Topic filter", { exact: true });
+  await filter.fill("asked/#");
+  await subscribe.getByRole("button", { name: "Subscribe", exact: true }).click();
+  await expect.poll(() => release !== undefined).toBe(true);
+  await filter.fill("typed/later");
+  release?.();
+  await expect(subscribe.getByRole("listitem")).toContainText("asked/# QoS");
+  await expect(filter).toHaveValue("typed/later");
+});
+
 test("a payload is typed as JSON, hexadecimal or Base64, and a topic alias spares the topic", async ({ console: page }) => {
   await open(page, "mqtt");
   await connect(page);

@@ -141,7 +141,12 @@ export class Node {
 
 async function serve(options: string[], url: string): Promise<ChildProcess> {
   const child = spawn(binary as string, options.flatMap((option) => ["--set", option]), { stdio: ["ignore", "ignore", "inherit"], env: { ...process.env, TIDEWIRE__LOG__LEVEL: "error" } });
-  await until(async () => (await fetch(`${url}/readyz`)).ok, () => child.exitCode === null);
+  try {
+    await until(async () => (await fetch(`${url}/readyz`)).ok, () => child.exitCode === null);
+  } catch (problem) {
+    child.kill("SIGKILL");
+    throw problem;
+  }
   return child;
 }
 
