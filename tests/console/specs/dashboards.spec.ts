@@ -1,6 +1,7 @@
 // Dashboards: built, kept, shown on a wall; those that ThingsBoard made keep what the console does not know.
 import { readFileSync } from "node:fs";
 import type { Page } from "@playwright/test";
+import { boxOf } from "../support/reads";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -164,7 +165,7 @@ test("a widget is dragged and resized by the mouse, and those in its way go down
   await expect(upper.getByRole("listitem").nth(1)).toHaveText("two <b>bold</b>");
   await expect(upper.getByRole("link")).toHaveCount(1);
   await page.getByRole("button", { name: "Edit", exact: true }).click();
-  const column = ((await page.locator(".grid").boundingBox())?.width ?? 0) / 24;
+  const column = (await boxOf(page.locator(".grid"))).width / 24;
   const drag = async (from: { x: number; y: number }, dx: number, dy: number) => {
     await page.mouse.move(from.x, from.y);
     await page.mouse.down();
@@ -172,8 +173,8 @@ test("a widget is dragged and resized by the mouse, and those in its way go down
     await page.mouse.up();
   };
   const middle = async (of: typeof upper) => {
-    const box = await of.boundingBox();
-    return { x: (box?.x ?? 0) + (box?.width ?? 0) / 2, y: (box?.y ?? 0) + (box?.height ?? 0) / 2 };
+    const box = await boxOf(of);
+    return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
   };
   await drag(await middle(upper.getByRole("button", { name: "Move Upper", exact: true })), 4 * column, 2 * 60);
   await expect(upper).toHaveCSS("grid-column-start", "5");
@@ -205,7 +206,7 @@ test("a map shows devices where they say they are", async ({ console: page, node
   await expect(oslo).toBeVisible();
   await expect(rome).toBeVisible();
   await expect(map.getByRole("link")).toHaveCount(2);
-  const top = async (of: typeof oslo) => (await of.boundingBox())?.y ?? 0;
+  const top = async (of: typeof oslo) => (await boxOf(of)).y;
   const apart = (await top(rome)) - (await top(oslo));
   expect(apart).toBeGreaterThan(50);
   await expect(map.getByText(/^\d+ km$/)).toBeVisible();

@@ -1,6 +1,8 @@
 // Devices: created, connected with what the page says to paste, seen to move; attributes, commands, alarms, relations.
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { boxOf, isMarked, mark, textOf } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, logIn, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 import { Node } from "../support/node";
@@ -39,10 +41,10 @@ test("the first tenant is made with one click, a device is created and sends wha
   const history = page.getByRole("region", { name: "History", exact: true });
   await expect(history.getByRole("listitem").filter({ hasText: "temperature" })).toContainText("22.5");
   // The chart is fed, not made anew, when values come.
-  const canvas = await history.locator("canvas").elementHandle();
+  await mark(history.locator("canvas"));
   expect(await telemetry(node, "boiler-token", { temperature: 30 })).toBe(0);
   await expect(history.getByRole("listitem").filter({ hasText: "temperature" })).not.toContainText("22.5");
-  expect(await canvas?.evaluate((one) => one.isConnected)).toBe(true);
+  await isMarked(history.locator("canvas"));
   await expect(page.getByText("active", { exact: true })).toBeVisible();
   await open(page, "devices");
   await expect(page.getByRole("region", { name: "Table: Devices", exact: true }).getByRole("row", { name: /boiler active default/ })).toBeVisible();
@@ -103,13 +105,14 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   await history.getByRole("button", { name: "Earlier", exact: true }).click();
   await expect(history.getByRole("button", { name: "Follow the present", exact: true })).toBeVisible();
   const plot = history.locator(".u-over");
-  const before = await status.textContent();
-  const box = (await plot.boundingBox()) ?? { x: 0, y: 0, width: 0, height: 0 };
+  await expect(status).toContainText(/ shown/);
+  const before = await textOf(status);
+  const box = await boxOf(plot);
   await page.mouse.move(box.x + box.width * 0.6, box.y + 50);
   await page.mouse.down();
   await page.mouse.move(box.x + box.width * 0.9, box.y + 60, { steps: 5 });
   await page.mouse.up();
-  await expect(status).not.toHaveText(before ?? "");
+  await expect(status).not.toHaveText(before);
   const [csv] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "CSV", exact: true }).click()]);
   expect(csv.suggestedFilename()).toBe("meter.csv");
   const lines = readFileSync(await csv.path(), "utf8").split("\n");
@@ -126,6 +129,26 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   expect([file.subarray(0, 4).toString(), file.subarray(-4).toString()]).toEqual(["PAR1", "PAR1"]);
   const [png] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "PNG", exact: true }).click()]);
   expect(readFileSync(await png.path()).subarray(1, 4).toString()).toBe("PNG");
+});
+
+test("each step through the history counts, also before the answer to the one before it is there", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("stepped");
+  await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, { level: 1 });
+  await openDevice(page, id);
+  const history = page.getByRole("region", { name: "History", exact: true });
+  await expect(history.getByRole("status")).toContainText("1 point shown");
+  // No answer comes any more, so that it shows the hour it has shown.
+  const lengths: number[] = [];
+  await page.route("**/values/timeseries?*", (route) => {
+    const { searchParams } = new URL(route.request().url());
+    lengths.push(Number(searchParams.get("endTs")) - Number(searchParams.get("startTs")));
+  });
+  const whole = 3_600_000;
+  for (const part of [whole / 2, whole / 4]) {
+    await history.getByRole("button", { name: "Zoom in", exact: true }).click();
+    await expect.poll(() => lengths.at(-1)).toBe(part);
+  }
 });
 
 test("attributes of the three scopes are set, changed and deleted; the device is told of shared ones", async ({ console: page, node }) => {
@@ -266,31 +289,37 @@ test("devices come from a CSV file, and what is wrong in it is told by line", as
 test("an import that is closed by Escape makes no more devices, and says how far it has come", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   await open(page, "devices");
-  // Each takes its time.
+  const count = async () => ((await platform.call("GET", "/api/tenant/devices?page=0&pageSize=1&textSearch=escaped-")) as { totalElements: number }).totalElements;
+  // The fourth is on its way until it is let go.
+  let asked = 0;
+  let release: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => { release = resolve; });
   await page.route("**/api/device-with-credentials", async (route) => {
-    await new Promise((resolve) => setTimeout(resolve, 200));
-    await route.continue();
+    asked += 1;
+    if (asked === 4) await held;
+    await route.fallback();
   });
   await page.getByRole("button", { name: "Import CSV…", exact: true }).click();
   const dialog = page.getByRole("dialog");
   const content = `name\n${Array.from({ length: 30 }, (_, n) => `escaped-${n}`).join("\n")}\n`;
   await dialog.getByLabel("CSV file", { exact: true }).setInputFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from(content) });
   await dialog.getByRole("button", { name: "Import 30 devices", exact: true }).click();
-  await expect(dialog.getByRole("status")).toHaveText(/^[2-9] of 30 devices created\.$/);
+  await expect(dialog.getByRole("status")).toHaveText("3 of 30 devices created.");
+  await expect.poll(() => asked).toBe(4);
   await page.keyboard.press("Escape");
   await expect(dialog).toBeHidden();
-  await expect(page.getByText(/^Stopped: \d+ of 30 devices created\.$/)).toBeVisible();
-  const count = async () => ((await platform.call("GET", "/api/tenant/devices?page=0&pageSize=1&textSearch=escaped-")) as { totalElements: number }).totalElements;
-  // The one that was on its way may arrive.
-  await page.waitForTimeout(1_000);
-  const after = await count();
-  await page.waitForTimeout(1_000);
-  expect(await count()).toBe(after);
-  expect(after).toBeLessThan(15);
+  await expect(page.getByText("Stopped: 3 of 30 devices created.", { exact: true })).toBeVisible();
+  // The one that was on its way arrives, and nothing more is asked for.
+  release();
+  await expect.poll(count).toBe(4);
+  await page.getByLabel("Name or label", { exact: true }).fill("escaped-");
+  await expect(page.getByRole("region", { name: "Table: Devices", exact: true }).getByRole("row")).toHaveCount(5);
+  expect(asked).toBe(4);
+  expect(await count()).toBe(4);
 });
 
 test("a chart that does not show all points says so, and so does a file that has not all", async ({ console: page, node }) => {
-  test.setTimeout(120_000);
+  test.setTimeout(seconds(120));
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("dense");
   const now = Date.now();
@@ -375,7 +404,7 @@ test("a device logs in with a token of one's own, with a user name and password,
   await expect(page.getByText("it's mine", { exact: true })).toBeVisible();
   expect(await say("-u", "login")).not.toBe(0);
   // As a shell has it.
-  const line = (await page.getByText(/^mosquitto_pub .*me\/telemetry/).textContent()) ?? "";
+  const line = await textOf(page.getByText(/^mosquitto_pub .*me\/telemetry/));
   execFileSync("sh", ["-c", line]);
   await expect.poll(async () => platform.call("GET", `/api/plugins/telemetry/DEVICE/${id}/values/timeseries?keys=temperature`)).toMatchObject({ temperature: [{ value: "21.5" }] });
   for (const [name, part] of [["Python", 'client.username_pw_set("it\'s mine")'], ["Node.js", 'username: "it\'s mine"'], ["ESP32 (Arduino)", 'mqtt.connect("esp32-1", "it\'s mine", nullptr)']] as const) {

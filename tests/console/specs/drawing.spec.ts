@@ -1,4 +1,5 @@
 // A rule chain is drawn: a line from the end of a node to another one; and it is renamed while it is edited.
+import { boxOf } from "../support/reads";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -18,8 +19,8 @@ test("a line is drawn from a node to another and gets its label, and the chain i
   const draw = async (to: string) => {
     await graph.locator('[data-from="Ask"]').hover();
     await page.mouse.down();
-    const box = await graph.getByRole("button", { name: `Node ${to}`, exact: true }).boundingBox();
-    await page.mouse.move((box?.x ?? 0) + (box?.width ?? 0) / 2, (box?.y ?? 0) + (box?.height ?? 0) / 2, { steps: 5 });
+    const box = await boxOf(graph.getByRole("button", { name: `Node ${to}`, exact: true }));
+    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2, { steps: 5 });
     await expect(graph.locator("path.drawn")).toHaveCount(1);
     await page.mouse.up();
     await expect(graph.locator("path.drawn")).toHaveCount(0);

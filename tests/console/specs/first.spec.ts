@@ -2,6 +2,8 @@
 // than a script: that is counted in.
 import { execFileSync } from "node:child_process";
 import type { Locator } from "@playwright/test";
+import { textOf } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, logIn, test, watch } from "../support/test";
 import { Node } from "../support/node";
 
@@ -28,9 +30,9 @@ test("from the start of the binary to a device's chart on a dashboard in three m
   await fill(page.getByRole("dialog").getByLabel("Name", { exact: true }), "boiler");
   await click(page.getByRole("dialog").getByRole("button", { name: "Create", exact: true }));
   // The first line to paste is what a shell can run.
-  const line = await page.getByText(/^mosquitto_pub .*telemetry/).textContent();
+  const line = await textOf(page.getByText(/^mosquitto_pub .*telemetry/));
   person_s += PERSON_S.paste;
-  execFileSync("sh", ["-c", line ?? "false"], { timeout: 30_000 });
+  execFileSync("sh", ["-c", line], { timeout: seconds(30) });
   // Without a terminal it is a click.
   await click(page.getByRole("button", { name: "Send a temperature from here", exact: true }));
   await expect(page.getByText(/^It said temperature \d+(\.\d)?\. Telemetry shows it\.$/)).toBeVisible();

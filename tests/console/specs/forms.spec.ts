@@ -1,6 +1,7 @@
 // Forms: what goes wrong is said where one types, and what was typed is not lost by leaving.
-import AxeBuilder from "@axe-core/playwright";
 import type { Page } from "@playwright/test";
+import { drawn, isAccessible, textOf, valueOf } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -19,8 +20,8 @@ test("what goes wrong in a dialog is said in the dialog, until it is tried again
   // Seen without scrolling, also on a telephone, and nowhere else.
   await page.setViewportSize({ width: 360, height: 400 });
   await expect(problem).toBeInViewport();
-  await expect(page.getByText(await problem.innerText(), { exact: true })).toHaveCount(1);
-  expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+  await expect(page.getByText(await textOf(problem), { exact: true })).toHaveCount(1);
+  await isAccessible(page, "a problem in a dialog");
   await dialog.getByLabel("Name", { exact: true }).fill("free");
   await dialog.getByRole("button", { name: "Add", exact: true }).click();
   await expect(dialog).toBeHidden();
@@ -33,12 +34,12 @@ test("what goes wrong in a dialog is said in the dialog, until it is tried again
 
 /** Leaving asks; who stays has what was typed. */
 async function asks(page: Page, typed: () => Promise<void>): Promise<void> {
-  const before = await page.evaluate(() => location.hash);
+  const before = page.url();
   const question = page.getByRole("dialog", { name: "Leave without saving?", exact: true });
   await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Bans", exact: true }).click();
   await question.getByRole("button", { name: "Cancel", exact: true }).click();
   await expect(question).toBeHidden();
-  expect(await page.evaluate(() => location.hash)).toBe(before);
+  await expect(page).toHaveURL(before);
   await typed();
   // The browser asks by itself, whoever reloads or closes the tab.
   const leaving = page.waitForEvent("dialog");
@@ -52,11 +53,11 @@ async function asks(page: Page, typed: () => Promise<void>): Promise<void> {
   await question.getByRole("button", { name: "Leave", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
   await page.goBack();
-  await expect.poll(() => page.evaluate(() => location.hash)).toBe(before);
+  await expect(page).toHaveURL(before);
 }
 
 test("who leaves a rule, an action, a connector, a source or access rules unsaved is asked first", async ({ console: page, node }) => {
-  test.setTimeout(90_000);
+  test.setTimeout(seconds(90));
   await node.call("POST", "/api/v1/rules", { id: "kept", sql: 'SELECT topic FROM "a"', actions: [] });
   await node.call("POST", "/api/v1/connectors", { type: "http", name: "hook", config: { url: "http://127.0.0.1:9" } });
   await node.call("POST", "/api/v1/actions", { type: "console", name: "shown" });
@@ -75,7 +76,7 @@ test("who leaves a rule, an action, a connector, a source or access rules unsave
 });
 
 test("who leaves a profile, a rule chain or a dashboard unsaved is asked first, and so is who undoes all", async ({ console: page, node }) => {
-  test.setTimeout(90_000);
+  test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms: [] };
   const profile = (await platform.call("POST", "/api/deviceProfile", { name: "pump", type: "DEFAULT", transportType: "DEFAULT", profileData })) as { id: { id: string } };
@@ -127,7 +128,7 @@ test("where nothing was typed, and where it was saved, nobody is asked", async (
   const chains = (await platform.call("GET", "/api/ruleChains?page=0&pageSize=10")) as { data: { id: { id: string } }[] };
   for (const path of ["rules/new", "actions/new", "connectors/new", "sources/new", "profiles/new", "access", `chains/${chains.data[0]?.id.id}`]) {
     await open(page, path);
-    await expect(page.getByText("Loading…")).toHaveCount(0);
+    await drawn(page);
     await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
     await open(page, "bans");
     await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
@@ -150,8 +151,8 @@ test("another type or connector alone is work, too; the first ones, which the fo
     await open(page, path);
     const choice = page.getByRole("combobox", { name: label, exact: true });
     if (path === "sources/new") await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("mqtt");
-    await expect(choice).not.toHaveValue("");
-    const before = await choice.inputValue();
+    await drawn(page);
+    const before = await valueOf(choice);
     for (const other of others) await choice.selectOption(other);
     await bans.click();
     await question.getByRole("button", { name: "Cancel", exact: true }).click();
@@ -177,14 +178,15 @@ test("who goes back, and stays on what is not saved, has all pages before and be
   }
   await page.goBack();
   await field.fill("mine");
-  const length = await page.evaluate(() => history.length);
+  const length = () => page.evaluate(() => history.length);
+  const before = await length();
   for (const go of [-1, -2, 1]) {
     await page.evaluate((by) => { history.go(by); }, go);
     await question.getByRole("button", { name: "Cancel", exact: true }).click();
     await expect.poll(hash).toBe("#/rules/new");
     await expect(field).toHaveValue("mine");
   }
-  expect(await page.evaluate(() => history.length)).toBe(length);
+  await expect.poll(length).toBe(before);
   // The one behind is still there, and so are those before.
   for (const [by, to] of [[1, "#/bans"], [-1, "#/rules/new"], [-1, "#/topics"], [-1, "#/clients"], [2, "#/rules/new"]] as const) {
     await page.evaluate((way) => { history.go(way); }, by);

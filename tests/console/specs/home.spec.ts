@@ -1,5 +1,7 @@
 // Home: numbers that move, and a checklist that ticks by itself.
-import { freePort, until } from "../support/node";
+import { freePort } from "../support/node";
+import { boxOf, fits, isMarked, mark, textOf } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
 test("numbers and charts follow what happens", async ({ console: page, node }) => {
@@ -20,10 +22,10 @@ test("numbers and charts follow what happens", async ({ console: page, node }) =
 
 test("how long publishers wait for acknowledgements is shown for half and for nearly all of them", async ({ console: page, node }) => {
   const chart = page.getByRole("figure").filter({ hasText: "Acknowledging QoS 1 and 2" });
-  await until(async () => {
+  await expect(async () => {
     await node.publish("home/acknowledged", "x", "-q", "1");
-    return /half within\s*[\d.]+ ms[^]*99 % within\s*[\d.]+ ms/.test((await chart.textContent()) ?? "");
-  });
+    await expect(chart).toContainText(/half within\s*[\d.]+ ms[^]*99 % within\s*[\d.]+ ms/, { timeout: seconds(1) });
+  }).toPass();
 });
 
 test("what is not delivered is told with its reason, and listeners with their addresses", async ({ console: page, node }) => {
@@ -43,8 +45,8 @@ test("what is wrong with the node is on top until it is over", async ({ console:
     await page.setViewportSize({ width, height: 740 });
     for (const path of ["clients", "devices"]) {
       await open(page, path);
-      await expect(page.getByRole("link", { name: "1 alarm of the node", exact: true })).toBeInViewport({ ratio: 1, timeout: 25_000 });
-      expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), `${path} ${width}`).toBeLessThanOrEqual(0);
+      await expect(page.getByRole("link", { name: "1 alarm of the node", exact: true })).toBeInViewport({ ratio: 1, timeout: seconds(25) });
+      await fits(page, `${path} ${width}`);
     }
     await page.getByRole("link", { name: "1 alarm of the node", exact: true }).click();
     await expect(alarm).toBeVisible();
@@ -65,7 +67,7 @@ test("a chart says by which reason messages were not delivered", async ({ consol
   await node.publish("nobody/listens", "x");
   await open(page, "home");
   const chart = page.getByRole("figure").filter({ hasText: "Not delivered, by reason" });
-  await expect(chart.getByRole("listitem")).toContainText(["no subscriber"], { timeout: 25_000 });
+  await expect(chart.getByRole("listitem")).toContainText(["no subscriber"], { timeout: seconds(25) });
 });
 
 test("a reason says what it means, and where to look", async ({ console: page, node }) => {
@@ -79,21 +81,23 @@ test("a reason says what it means, and where to look", async ({ console: page, n
 
 test("who looks along the lines goes on doing so while values come, in all charts for the same moment", async ({ console: page }) => {
   const charts = page.getByRole("figure");
-  const first = charts.nth(0).locator(".u-over");
+  const first = charts.nth(0);
   await expect(charts.nth(1).locator(".u-over")).toBeVisible();
-  const canvas = await charts.nth(0).locator("canvas").elementHandle();
-  // There is something to look at.
-  await page.waitForTimeout(2_500);
-  const box = await first.boundingBox();
-  if (!box) throw new Error("the chart has no place");
-  await page.mouse.move(box.x + box.width - 3, box.y + 20);
-  await page.mouse.move(box.x + box.width - 2, box.y + 30);
-  const moments = page.locator("figure .moment");
-  await expect(moments.first()).toHaveText(/^\d\d:\d\d:\d\d$/);
-  await expect(moments).toHaveCount(await charts.count());
-  await page.waitForTimeout(2_500);
-  await expect(moments).toHaveCount(await charts.count());
-  expect(await canvas?.evaluate((one) => one.isConnected)).toBe(true);
+  await mark(first.locator("canvas"));
+  const moment = first.locator(".moment");
+  // Until there is something to look at.
+  await expect(async () => {
+    const box = await boxOf(first.locator(".u-over"));
+    await page.mouse.move(box.x + box.width - 3, box.y + 20);
+    await page.mouse.move(box.x + box.width - 2, box.y + 30);
+    await expect(moment).toHaveText(/^\d\d:\d\d:\d\d$/, { timeout: seconds(1) });
+  }).toPass();
+  const others = charts.filter({ hasNot: page.locator(".moment") });
+  await expect(others).toHaveCount(0);
+  const before = await textOf(moment);
+  await expect(moment).not.toHaveText(before);
+  await expect(others).toHaveCount(0);
+  await isMarked(first.locator("canvas"));
 });
 
 test("code to paste has the right port in every language", async ({ console: page, node }) => {
@@ -113,5 +117,5 @@ test("the page uses one WebSocket for what is live and asks little", async ({ co
   await expect(page.getByRole("heading", { name: "Clients", exact: true })).toBeVisible();
   await open(page, "home");
   await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
-  expect(sockets).toBe(1);
+  await expect.poll(() => sockets).toBe(1);
 });

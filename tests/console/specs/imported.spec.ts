@@ -1,4 +1,6 @@
 // Dashboards as ThingsBoard exports them: several datasources, attributes, aliases that the server has to look for, and what the console says it does not show.
+import { boxOf } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -8,7 +10,7 @@ type Key = { name: string; type?: string; [other: string]: unknown };
 const source = (alias: string, keys: Key[], more: object = {}) => ({ type: "entity", entityAliasId: alias, dataKeys: keys.map((key) => ({ type: "timeseries", label: key.name, ...key })), ...more });
 
 test("all datasources, attributes and aliases of a dashboard are shown, and what is not is told widget by widget", async ({ console: page, node }) => {
-  test.setTimeout(90_000);
+  test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   const [hall, a, b] = [await platform.device("hall"), await platform.device("meter-a"), await platform.device("meter-b")];
   const device = (id: string) => ({ entityType: "DEVICE", id });
@@ -76,7 +78,7 @@ test("all datasources, attributes and aliases of a dashboard are shown, and what
 });
 
 test("fields of entities, units, digits and filters of a dashboard from ThingsBoard are shown; functions are said not to be run", async ({ console: page, node }) => {
-  test.setTimeout(90_000);
+  test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   const device = (id: string) => ({ entityType: "DEVICE", id });
   const ids = [await platform.device("tank-1"), await platform.device("tank-2"), await platform.device("tank-3")];
@@ -123,11 +125,11 @@ test("fields of entities, units, digits and filters of a dashboard from ThingsBo
   await expect(widget("Words")).toContainText("tank-1 has 12.3");
   // What a filter lets through follows the values.
   expect(await level("tank-2", 70)).toBe(0);
-  await expect(rows("Full")).toHaveText([/level/, /tank-2 ?70 m³/, /tank-3 ?80 m³/], { timeout: 20_000 });
+  await expect(rows("Full")).toHaveText([/level/, /tank-2 ?70 m³/, /tank-3 ?80 m³/], { timeout: seconds(20) });
 });
 
 test("ThingsBoard's tables lead from each row, its newer map, tables over time and cards with HTML are shown, and its words for translations are read", async ({ console: page, node }) => {
-  test.setTimeout(90_000);
+  test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   for (const [n, name] of ["stove-1", "stove-2"].entries()) {
     const id = await platform.device(name);
@@ -197,8 +199,8 @@ test("the words above a chart leave its axis in sight, however many lines they t
   const chart = page.getByRole("region", { name: "Words", exact: true });
   await expect(chart.getByRole("listitem")).toHaveCount(4);
   await expect(async () => {
-    const [frame, canvas] = [await chart.boundingBox(), await chart.locator("canvas").boundingBox()];
-    expect((canvas?.y ?? 0) + (canvas?.height ?? 0)).toBeLessThanOrEqual((frame?.y ?? 0) + (frame?.height ?? 0));
-    expect(canvas?.height).toBeGreaterThan(100);
+    const [frame, canvas] = [await boxOf(chart), await boxOf(chart.locator("canvas"))];
+    expect(canvas.y + canvas.height).toBeLessThanOrEqual(frame.y + frame.height);
+    expect(canvas.height).toBeGreaterThan(100);
   }).toPass();
 });

@@ -1,10 +1,11 @@
 // A rule that forwards to a real Kafka: written, tried, and seen to do it, also when Kafka was away for a while.
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Kafka } from "../support/kafka";
 
 test("a rule is written and tried in the browser, and Kafka has what it puts out", async ({ console: page, node }) => {
   // Kafka is a Java program, and starts twice.
-  test.setTimeout(300_000);
+  test.setTimeout(seconds(300));
   const kafka = await Kafka.start();
   await kafka.call("topic", "hot");
 
@@ -13,7 +14,7 @@ test("a rule is written and tried in the browser, and Kafka has what it puts out
   await page.getByLabel("Name", { exact: true }).fill("plant");
   await page.getByLabel("Bootstrap hosts", { exact: true }).fill(kafka.address);
   await page.getByRole("button", { name: "Test the connection", exact: true }).click();
-  await expect(page.getByText(/^The target is there and takes us/)).toBeVisible({ timeout: 30_000 });
+  await expect(page.getByText(/^The target is there and takes us/)).toBeVisible({ timeout: seconds(30) });
   await page.getByRole("button", { name: "Add", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "plant", exact: true })).toBeVisible();
 
@@ -47,7 +48,7 @@ test("a rule is written and tried in the browser, and Kafka has what it puts out
   await open(page, "actions/kafka:hot");
   await expect(page.getByRole("main").locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^1 message,/);
   await kafka.call("start");
-  await expect(page.getByRole("main").locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^0 messages/, { timeout: 60_000 });
+  await expect(page.getByRole("main").locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^0 messages/, { timeout: seconds(60) });
   expect((await kafka.records("hot", 2))[1]).toBe('probe\t{"clientid":"probe","t":41}');
   await kafka.end();
 });

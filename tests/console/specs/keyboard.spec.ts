@@ -1,37 +1,11 @@
 // Without a mouse: all that matters is reached by Tab, done by Enter, Space and the arrows, left by Escape, and the focus is seen and never lost.
 import type { Locator, Page } from "@playwright/test";
+import { press, reach } from "../support/keys";
+import { keepsFocus } from "../support/reads";
 import { expect, logIn, open, test, watch } from "../support/test";
 import { Platform } from "../support/platform";
 
 test.use({ hasPlatform: true, nodeOf: "keyboard" });
-
-const PRESSES_MAX = 150;
-
-const isFocused = (one: Locator) => one.evaluateAll((all) => all.some((element) => element === document.activeElement));
-
-/** Tab until it has the focus, which has to be somewhere that is seen at each step. */
-async function reach(page: Page, one: Locator, key = "Tab"): Promise<void> {
-  await expect(one).toBeVisible();
-  for (let n = 0; n < PRESSES_MAX; n += 1) {
-    if (await isFocused(one)) return;
-    await page.keyboard.press(key);
-    const unseen = await page.evaluate(() => {
-      const at = document.activeElement;
-      if (!at || at === document.body) return "";
-      const { outlineStyle, outlineWidth } = getComputedStyle(at);
-      const ring = (element: Element | null): boolean => !!element && getComputedStyle(element).outlineStyle !== "none" && parseFloat(getComputedStyle(element).outlineWidth) > 0;
-      const { width, height } = at.getBoundingClientRect();
-      return (outlineStyle !== "none" && parseFloat(outlineWidth) > 0 || ring(at.parentElement)) && width > 0 && height > 0 ? "" : at.outerHTML.slice(0, 200);
-    });
-    expect(unseen, "the focus is not seen").toBe("");
-  }
-  throw new Error(`not reached by ${key}`);
-}
-
-async function press(page: Page, one: Locator, key = "Enter"): Promise<void> {
-  await reach(page, one);
-  await page.keyboard.press(key);
-}
 
 const button = (page: Page | Locator, name: string | RegExp) => page.getByRole("button", typeof name === "string" ? { name, exact: true } : { name });
 
@@ -58,7 +32,7 @@ test("one logs in, skips to the page, and disconnects a client", async ({ page, 
   // What is behind is out of reach, whichever way one goes.
   for (const key of ["Tab", "Tab", "Tab", "Shift+Tab", "Shift+Tab", "Shift+Tab", "Shift+Tab"]) {
     await page.keyboard.press(key);
-    expect(await page.evaluate(() => document.activeElement === document.body || document.activeElement?.closest("dialog") !== null), key).toBe(true);
+    await expect.poll(() => page.evaluate(() => document.activeElement === document.body || document.activeElement?.closest("dialog") !== null), key).toBe(true);
   }
   await page.keyboard.press("Escape");
   await expect(dialog).toBeHidden();
@@ -70,7 +44,7 @@ test("one logs in, skips to the page, and disconnects a client", async ({ page, 
   await page.keyboard.press("Enter");
   await press(page, button(dialog, "Disconnect"));
   await expect(dialog).toBeHidden();
-  expect(await page.evaluate(() => document.activeElement !== document.body)).toBe(true);
+  await keepsFocus(page);
   expect(complaints).toEqual([]);
 });
 
@@ -137,7 +111,7 @@ test("nodes of a rule chain are chosen, moved and connected", async ({ console: 
   // The node goes, and with it what had the focus: it stays where one was.
   await press(page, button(panel, "Remove the node"));
   await expect(first).toBeHidden();
-  expect(await page.evaluate(() => document.activeElement !== document.body)).toBe(true);
+  await keepsFocus(page);
   await reach(page, button(page, "Undo all"), "Shift+Tab");
   await page.keyboard.press("Enter");
   await press(page, button(page.getByRole("dialog"), "Undo all"));
@@ -162,7 +136,7 @@ test("widgets of a dashboard are moved and resized", async ({ console: page, nod
   await expect(move).toBeVisible();
   await reach(page, move);
   const at = () => page.getByRole("region", { name: "Upper", exact: true }).evaluate((one) => `${getComputedStyle(one).gridColumnStart} ${getComputedStyle(one).gridColumnEnd} ${getComputedStyle(one).gridRowStart} ${getComputedStyle(one).gridRowEnd}`);
-  expect(await at()).toBe("1 span 6 1 span 3");
+  await expect.poll(at).toBe("1 span 6 1 span 3");
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("Shift+ArrowRight");
   await expect.poll(at).toBe("2 span 7 1 span 3");
@@ -173,7 +147,7 @@ test("widgets of a dashboard are moved and resized", async ({ console: page, nod
   await reach(page, button(page, "Remove Upper"));
   await page.keyboard.press("Enter");
   await expect(page.getByRole("region", { name: "Upper", exact: true })).toBeHidden();
-  expect(await page.evaluate(() => document.activeElement !== document.body)).toBe(true);
+  await keepsFocus(page);
   await reach(page, button(page, "Add a widget…"), "Shift+Tab");
   await page.keyboard.press("Enter");
   await expect(page.getByRole("dialog")).toBeVisible();
@@ -210,7 +184,7 @@ test("rows of a table are sorted, selected and deleted", async ({ console: page,
   await page.keyboard.press("Enter");
   await press(page, button(page.getByRole("dialog"), "Delete"));
   await expect(tick).toBeHidden();
-  expect(await page.evaluate(() => document.activeElement !== document.body)).toBe(true);
+  await keepsFocus(page);
   await node.subscriber("sorted", "sorted/#");
   await open(page, "clients");
   const head = page.getByRole("region", { name: "Table: Clients", exact: true }).getByRole("columnheader").getByRole("button").first();

@@ -1,32 +1,33 @@
 // Pages that stay open: over a server that falls silent, answers slowly, or has ended the login.
-import { expect, logIn, open, test } from "../support/test";
+import { seconds } from "../support/slow";
+import { expect, logIn, open, test, tokenOf } from "../support/test";
 import type { Page } from "@playwright/test";
 
 test.use({ hasPlatform: true, nodeOf: "lasting" });
 
 /** As a logout in another window does. */
 async function endLogin(page: Page, url: string): Promise<void> {
-  const token = await page.evaluate(() => (JSON.parse(sessionStorage.getItem("tidewire-login") ?? "{}") as { token: string }).token);
+  const token = await tokenOf(page);
   const answer = await fetch(`${url}/api/v1/logout`, { method: "POST", headers: { Authorization: `Bearer ${token}` } });
   expect(answer.ok).toBe(true);
 }
 
 test("a server that has fallen silent is told of on every page, and the page goes on when it is back", async ({ page, node }) => {
-  test.setTimeout(90_000);
+  test.setTimeout(seconds(90));
   await logIn(page, node);
   await expect(page.getByRole("status").getByText("running", { exact: true })).toBeVisible();
   const silent = page.getByRole("alert").getByText("The server has not answered since");
   node.freeze();
   try {
-    await expect(silent).toBeVisible({ timeout: 20_000 });
+    await expect(silent).toBeVisible({ timeout: seconds(20) });
     await expect(page.getByText("no answer", { exact: true })).toBeVisible();
     await open(page, "rules");
     await expect(silent).toBeVisible();
   } finally {
     node.thaw();
   }
-  await expect(silent).toBeHidden({ timeout: 20_000 });
-  await expect(page.getByText("running", { exact: true })).toBeVisible({ timeout: 20_000 });
+  await expect(silent).toBeHidden({ timeout: seconds(20) });
+  await expect(page.getByText("running", { exact: true })).toBeVisible({ timeout: seconds(20) });
   await expect(page.getByRole("heading", { name: "Rules", exact: true })).toBeVisible();
 });
 
@@ -36,7 +37,7 @@ test("what never comes is an error, not a wait without end", async ({ page, node
   await page.route("**/api/v1/rules", () => undefined);
   await open(page, "rules");
   await expect(page.getByText("Loading…")).toBeVisible();
-  await expect(page.getByText("The server does not answer.")).toBeVisible({ timeout: 20_000 });
+  await expect(page.getByText("The server does not answer.")).toBeVisible({ timeout: seconds(20) });
 });
 
 test("an answer that takes longer than the page's rhythm arrives", async ({ console: page, node }) => {
@@ -50,13 +51,13 @@ test("an answer that takes longer than the page's rhythm arrives", async ({ cons
 });
 
 test("a login that ends while one writes is renewed, and what was written is there", async ({ page, node }) => {
-  test.setTimeout(60_000);
+  test.setTimeout(seconds(60));
   await logIn(page, node);
   await open(page, "rules/new");
   await page.getByRole("textbox", { name: "Id", exact: true }).fill("kept");
   await page.getByLabel("Description", { exact: true }).fill("written before");
   await endLogin(page, node.url);
-  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: 20_000 });
+  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: seconds(20) });
   await expect(page.getByRole("textbox", { name: "Id", exact: true })).toBeHidden();
   await page.getByLabel("Password", { exact: true }).fill(node.firstPassword);
   await page.getByRole("button", { name: "Log in", exact: true }).click();
@@ -67,14 +68,14 @@ test("a login that ends while one writes is renewed, and what was written is the
 });
 
 test("a login that ends over an open dialog is renewed, and the dialog is there with what was typed", async ({ page, node }) => {
-  test.setTimeout(60_000);
+  test.setTimeout(seconds(60));
   await logIn(page, node);
   await open(page, "console-users");
   await page.getByRole("button", { name: "New user…", exact: true }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Name", { exact: true }).fill("typed");
   await endLogin(page, node.url);
-  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: 20_000 });
+  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: seconds(20) });
   await expect(dialog).toBeHidden();
   // With the mouse, and with the keyboard from there.
   await page.getByLabel("User", { exact: true }).click();
@@ -93,14 +94,14 @@ test("a login that ends over an open dialog is renewed, and the dialog is there 
 });
 
 test("who logs in after another in the same tab has nothing of the other's", async ({ page, node }) => {
-  test.setTimeout(60_000);
+  test.setTimeout(seconds(60));
   const made = (await node.call("POST", "/api/v1/console-users", { name: "next", role: "viewer" })) as { password: string };
   await logIn(page, node);
   await open(page, "devices");
   await page.getByRole("button", { name: "Create", exact: true }).click();
   await expect(page.getByRole("button", { name: "New device…", exact: true })).toBeVisible();
   await endLogin(page, node.url);
-  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: 20_000 });
+  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: seconds(20) });
   await page.getByLabel("User", { exact: true }).fill("next");
   await page.getByLabel("Password", { exact: true }).fill(made.password);
   await page.getByRole("button", { name: "Log in", exact: true }).click();

@@ -1,5 +1,7 @@
 // A million points of one key in a chart: seen as a whole, zoomed and moved, without the page standing still.
 import { longestTask } from "../support/measure";
+import { boxOf, textOf } from "../support/reads";
+import { seconds, SLOW } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -13,7 +15,7 @@ const LONG_TASK_MS = 200;
 const ANSWER_MS = 2_000;
 
 test("a million points are seen, zoomed and moved without a long task", async ({ console: page, node }) => {
-  test.setTimeout(300_000);
+  test.setTimeout(seconds(300));
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("turbine");
   const begin = Date.now() - POINTS * EVERY_MS;
@@ -28,10 +30,10 @@ test("a million points are seen, zoomed and moved without a long task", async ({
   const took: number[] = [];
   /** Until the chart shows another time, and points of it. */
   const step = async (act: () => Promise<unknown>) => {
-    const before = await said.textContent();
+    const before = await textOf(said);
     const at = Date.now();
     await act();
-    await expect(said).not.toHaveText(before ?? "");
+    await expect(said).not.toHaveText(before);
     await expect(said).toContainText(/[1-9][\d,]* points? shown/);
     took.push(Date.now() - at);
   };
@@ -57,8 +59,7 @@ test("a million points are seen, zoomed and moved without a long task", async ({
     const plot = history.locator(".u-over");
     await plot.hover();
     for (const delta of [-100, -100, -100, 100]) await step(() => page.mouse.wheel(0, delta));
-    const box = await plot.boundingBox();
-    if (!box) throw new Error("no chart");
+    const box = await boxOf(plot);
     const drag = async (from: number, to: number, isMove: boolean) => {
       if (isMove) await page.keyboard.down("Shift");
       await page.mouse.move(box.x + box.width * from, box.y + 50);
@@ -72,6 +73,6 @@ test("a million points are seen, zoomed and moved without a long task", async ({
     await choose("every point", "NONE");
   });
   console.log(`longest task ${longest.toFixed(0)} ms, slowest answer ${Math.max(...took)} ms of ${took.map((ms) => Math.round(ms)).join(" ")}`);
-  expect(longest).toBeLessThan(LONG_TASK_MS);
-  expect(Math.max(...took)).toBeLessThan(ANSWER_MS);
+  expect(longest).toBeLessThan(LONG_TASK_MS * SLOW);
+  expect(Math.max(...took)).toBeLessThan(ANSWER_MS * SLOW);
 });

@@ -1,5 +1,6 @@
 // The MQTT client in the page beyond the simple case: saved connections, all that MQTT 5 lets a client say, and a connection that is broken.
 import type { Page } from "@playwright/test";
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
 test.use({ nodeOf: "mqttclient" });
@@ -11,12 +12,16 @@ async function connect(page: Page): Promise<void> {
   await expect(page.getByText(/^Connected as /)).toBeVisible();
 }
 
-/** What the page sends over WebSockets from now on. */
-function sent(page: Page): Buffer[] {
+const [CONNECT, DISCONNECT] = [0x10, 0xe0];
+
+/** What the page sends over WebSockets from now on: the last packet of a kind, as hexadecimal. */
+function sent(page: Page): (kind: number) => string {
   const frames: Buffer[] = [];
   page.on("websocket", (socket) => socket.on("framesent", ({ payload }) => { if (typeof payload !== "string") frames.push(payload); }));
-  return frames;
+  return (kind) => frames.findLast((frame) => frame[0] === kind)?.toString("hex") ?? "";
 }
+
+const hex = (text: string) => Buffer.from(text).toString("hex");
 
 test("connections are saved by name in the browser, passwords only if asked for", async ({ console: page }) => {
   const kept = () => page.evaluate(() => JSON.stringify(localStorage));
@@ -32,7 +37,7 @@ test("connections are saved by name in the browser, passwords only if asked for"
   await dialog.getByLabel("Name", { exact: true }).fill("kitchen");
   await dialog.getByRole("button", { name: "Remember", exact: true }).click();
   await expect(dialog).toBeHidden();
-  expect(await kept()).not.toContain("salt and pepper");
+  await expect.poll(kept).not.toContain("salt and pepper");
   await page.reload();
   await page.getByLabel("Client id", { exact: true }).fill("another");
   await page.getByRole("combobox", { name: "Saved", exact: true }).selectOption("kitchen");
@@ -48,7 +53,8 @@ test("connections are saved by name in the browser, passwords only if asked for"
   await dialog.getByLabel("Keep the password, too", { exact: true }).check();
   await expect(dialog.getByText(/lies readable in this browser/)).toBeVisible();
   await dialog.getByRole("button", { name: "Remember", exact: true }).click();
-  expect(await kept()).toContain("salt and pepper");
+  await expect(dialog).toBeHidden();
+  await expect.poll(kept).toContain("salt and pepper");
   await page.reload();
   await expect(page.getByLabel("Password", { exact: true })).toHaveValue("");
   await page.getByRole("combobox", { name: "Saved", exact: true }).selectOption("larder");
@@ -56,11 +62,11 @@ test("connections are saved by name in the browser, passwords only if asked for"
   await page.getByRole("button", { name: "Forget larder", exact: true }).click();
   await dialog.getByRole("button", { name: "Forget", exact: true }).click();
   await expect(page.getByRole("combobox", { name: "Saved", exact: true }).getByRole("option")).toHaveText(["–", "kitchen"]);
-  expect(await kept()).not.toContain("salt and pepper");
+  await expect.poll(kept).not.toContain("salt and pepper");
 });
 
 test("CONNECT carries what was asked for, and aliases of the server are understood", async ({ console: page, node }) => {
-  const frames = sent(page);
+  const packet = sent(page);
   await open(page, "mqtt");
   await page.getByText("Limits and properties", { exact: true }).click();
   await page.getByLabel("Receive maximum", { exact: true }).fill("7");
@@ -70,9 +76,10 @@ test("CONNECT carries what was asked for, and aliases of the server are understo
   await page.getByLabel("Request response information", { exact: true }).check();
   await page.getByLabel("Request problem information", { exact: true }).uncheck();
   await connect(page);
-  const bytes = frames.find((frame) => frame[0] === 0x10)?.toString("hex") ?? "";
+  await expect.poll(() => packet(CONNECT)).not.toBe("");
+  const bytes = packet(CONNECT);
   for (const [what, property] of [["receive maximum", "210007"], ["maximum packet size", "2700001000"], ["topic alias maximum", "220005"], ["request response information", "1901"], ["request problem information", "1700"]] as const) expect(bytes, what).toContain(property);
-  expect(bytes).toContain(`260004${Buffer.from("room").toString("hex")}0005${Buffer.from("attic").toString("hex")}`);
+  expect(bytes).toContain(`260004${hex("room")}0005${hex("attic")}`);
   await page.getByText("What the server said", { exact: true }).click();
   await expect(page.getByText("topic alias maximum", { exact: true })).toBeVisible();
   const subscribe = section(page, "Subscribe");
@@ -88,19 +95,19 @@ test("CONNECT carries what was asked for, and aliases of the server are understo
 });
 
 test("a method of authentication that the server does not have is refused with its reason", async ({ console: page }) => {
-  const frames = sent(page);
+  const packet = sent(page);
   await open(page, "mqtt");
   await page.getByText("Limits and properties", { exact: true }).click();
   await page.getByLabel("Authentication method", { exact: true }).fill("GS2-KRB5");
   await page.getByLabel("Authentication data", { exact: true }).fill("ticket");
   await page.getByRole("button", { name: "Connect", exact: true }).click();
   await expect(page.getByText(/Bad authentication method \(0x8c\)/)).toBeVisible();
-  expect(frames.find((frame) => frame[0] === 0x10)?.toString("hex")).toContain(`160006${Buffer.from("ticket").toString("hex")}`);
+  await expect.poll(() => packet(CONNECT)).toContain(`160006${hex("ticket")}`);
 });
 
 test("a will has a delay and properties, and DISCONNECT a reason", async ({ console: page, node }) => {
   const retained = async () => ((await node.call("GET", "/api/v1/retained?filter=wills/%23")) as { items: unknown[] }).items;
-  const frames = sent(page);
+  const packet = sent(page);
   await open(page, "mqtt");
   await page.getByText("Will", { exact: true }).click();
   await page.getByLabel("Will topic", { exact: true }).fill("wills/attic");
@@ -115,7 +122,7 @@ test("a will has a delay and properties, and DISCONNECT a reason", async ({ cons
   await page.getByText("Session", { exact: true }).click();
   await page.getByLabel("Session expires after (s)", { exact: true }).fill("60");
   await connect(page);
-  expect(frames.find((frame) => frame[0] === 0x10)?.toString("hex")).toContain("1800000001");
+  await expect.poll(() => packet(CONNECT)).toContain("1800000001");
   await page.getByRole("button", { name: "Disconnect", exact: true }).click();
   await expect(page.getByText("Disconnected.", { exact: true })).toBeVisible();
   await connect(page);
@@ -124,7 +131,8 @@ test("a will has a delay and properties, and DISCONNECT a reason", async ({ cons
   await page.getByRole("combobox", { name: "Reason", exact: true }).selectOption("Disconnect with will (0x04)");
   await page.getByLabel("Reason in words", { exact: true }).fill("going home");
   await page.getByRole("button", { name: "Disconnect", exact: true }).click();
-  expect(frames.find((frame) => frame[0] === 0xe0 && frame[2] === 4)?.toString()).toContain("going home");
+  // With its length and its reason.
+  await expect.poll(() => packet(DISCONNECT)).toMatch(new RegExp(`^e0..04.*${hex("going home")}`));
   await expect.poll(retained).toHaveLength(1);
   await open(page, "retained");
   await page.getByLabel("Topic filter", { exact: true }).fill("wills/#");
@@ -133,6 +141,30 @@ test("a will has a delay and properties, and DISCONNECT a reason", async ({ cons
   await expect(dialog.getByRole("region", { name: "Payload", exact: true })).toHaveText("gone");
   await expect(dialog.getByText("text/plain", { exact: true })).toBeVisible();
   await expect(dialog.getByText("floor", { exact: true })).toBeVisible();
+});
+
+test("what is listed is what was subscribed to, whatever was typed before the answer came", async ({ console: page }) => {
+  const SUBACK = 0x90;
+  let release: (() => void) | undefined;
+  await page.routeWebSocket(/\/mqtt$/, (client) => {
+    const server = client.connectToServer();
+    server.onMessage((message) => {
+      if (Buffer.from(message as Buffer)[0] === SUBACK) release = () => client.send(message);
+      else client.send(message);
+    });
+  });
+  await page.reload();
+  await open(page, "mqtt");
+  await connect(page);
+  const subscribe = section(page, "Subscribe");
+  const filter = subscribe.getByLabel("Topic filter", { exact: true });
+  await filter.fill("asked/#");
+  await subscribe.getByRole("button", { name: "Subscribe", exact: true }).click();
+  await expect.poll(() => release !== undefined).toBe(true);
+  await filter.fill("typed/later");
+  release?.();
+  await expect(subscribe.getByRole("listitem")).toContainText("asked/# QoS");
+  await expect(filter).toHaveValue("typed/later");
 });
 
 test("a payload is typed as JSON, hexadecimal or Base64, and a topic alias spares the topic", async ({ console: page }) => {
@@ -175,7 +207,7 @@ test("a server that no longer answers PINGREQ is said to be gone", async ({ cons
   await connect(page);
   node.freeze();
   try {
-    await expect(page.getByRole("status").getByText("Disconnected: The connection is broken: the server has not answered PINGREQ for 10 s.")).toBeVisible({ timeout: 25_000 });
+    await expect(page.getByRole("status").getByText("Disconnected: The connection is broken: the server has not answered PINGREQ for 10 s.")).toBeVisible({ timeout: seconds(25) });
   } finally {
     node.thaw();
   }

@@ -1,4 +1,5 @@
 // Running a node: clients traced and banned, what waits for them, API keys, the audit log, the log.
+import { textOf } from "../support/reads";
 import { expect, open, test } from "../support/test";
 
 test("a client is traced, then banned, and the ban is lifted", async ({ console: page, node }) => {
@@ -49,7 +50,7 @@ test("an API key is made, works, is disabled and deleted; the audit log has it a
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Name", { exact: true }).fill("grafana");
   await dialog.getByRole("button", { name: "Make", exact: true }).click();
-  const secret = (await dialog.getByText(/^twk_/).textContent()) ?? "";
+  const secret = await textOf(dialog.getByText(/^twk_/));
   const asks = async () => (await fetch(`${node.url}/api/v1/clients`, { headers: { Authorization: `Bearer ${secret}` } })).status;
   expect(await asks()).toBe(200);
   await dialog.getByRole("button", { name: "I have it", exact: true }).click();

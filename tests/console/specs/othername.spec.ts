@@ -1,6 +1,7 @@
 // The console under another name than that of this machine, where no WebSocket listener lets its pages in: Topics and the MQTT client go over the port that the page came from.
 import config from "../playwright.config";
 import { Node } from "../support/node";
+import { textOf } from "../support/reads";
 import { expect, logIn, open, test, watch } from "../support/test";
 
 const own = config.use?.launchOptions;
@@ -18,13 +19,13 @@ test("under a name, Topics shows what is published and the MQTT client connects"
   await node.publish("house/attic", '{"value": 21.5}');
   await page.getByRole("list", { name: "Topics", exact: true }).getByText("attic", { exact: true }).click();
   await expect(page.getByRole("region", { name: "Payload", exact: true })).toContainText('"value": 21.5');
-  const [own] = ((await node.call("GET", "/api/v1/listeners")) as { is_api: boolean; connections: number }[]).filter((one) => one.is_api);
-  expect(own?.connections).toBe(1);
+  const connections = async () => ((await node.call("GET", "/api/v1/listeners")) as { is_api: boolean; connections: number }[]).find((one) => one.is_api)?.connections;
+  await expect.poll(connections).toBe(1);
   await open(page, "mqtt");
   await page.getByRole("button", { name: "Connect", exact: true }).click();
   await expect(page.getByText(/^Connected as console-/)).toBeVisible();
   // A listener of the node lets pages of a name in that it was told of; the page says what to do.
-  const listener = await page.getByLabel("Listener", { exact: true }).locator("option").nth(1).textContent();
+  const listener = await textOf(page.getByLabel("Listener", { exact: true }).locator("option").nth(1));
   expect(listener).toMatch(/^ws:\/\/broker\.lan:\d+\/mqtt$/);
   await page.getByRole("button", { name: "Disconnect", exact: true }).click();
   expect(complaints).toEqual([]);

@@ -2,6 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { textOf } from "../support/reads";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -122,7 +123,7 @@ test("devices of a profile send Protobuf and provision themselves, as its page s
   await form.getByRole("button", { name: "Create", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "binary", exact: true })).toBeVisible();
 
-  const line = (await page.getByText(/^curl .*\/api\/v1\/provision/).textContent()) ?? "";
+  const line = await textOf(page.getByText(/^curl .*\/api\/v1\/provision/));
   const answer = JSON.parse(execFileSync("sh", ["-c", line.replace("NAME", "binary-1").replace("curl", "curl -s")], { encoding: "utf8" })) as { status: string; credentialsValue: string };
   expect(answer.status).toBe("SUCCESS");
   const file = join(node.directory, "payload");

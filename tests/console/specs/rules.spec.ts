@@ -1,7 +1,8 @@
 // Rules and where they send: written, tried, seen at work, changed and rolled back; a connector, its action and its buffer.
 import { createServer, type Server } from "node:http";
 import { once } from "node:events";
-import { expect, open, test, textsOf } from "../support/test";
+import { boxOf, drawn, textsOf } from "../support/reads";
+import { expect, open, test } from "../support/test";
 import { freePort } from "../support/node";
 
 test("a rule with a mistake is marked where it is, and tried on a message when it is right", async ({ console: page }) => {
@@ -110,6 +111,7 @@ test("a rule is added, watched at work, changed, compared and rolled back", asyn
   await page.getByRole("dialog").getByLabel("Type warm to confirm", { exact: true }).fill("warm");
   await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "Rules", exact: true })).toBeVisible();
+  await drawn(page);
   await expect(page.getByRole("button", { name: /able warm$/ })).toHaveCount(0);
 });
 
@@ -205,7 +207,7 @@ test("a picture shows from where messages go through which rule to where", async
   // Of one rule: two ways in, two out.
   await expect(page.getByRole("heading", { name: "flows", exact: true })).toBeVisible();
   await expect(flow.locator("path")).toHaveCount(4);
-  expect((await flow.boundingBox())?.height).toBeLessThan(200);
+  expect((await boxOf(flow)).height).toBeLessThan(200);
   await into.getByRole("link", { name: "http:call", exact: true }).click();
   await expect(page.getByRole("heading", { name: "http:call", exact: true })).toBeVisible();
   await node.call("DELETE", "/api/v1/rules/flows");

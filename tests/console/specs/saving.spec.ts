@@ -194,3 +194,42 @@ test("JSON that is none is not saved as what was there before", async ({ console
   expect(await kept()).toMatchObject([{ name: "unit", value: "bar" }]);
   await leaves(page);
 });
+
+test("the next attribute or subscription that is typed while one is saved stays", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("typed-on");
+  await open(page, `devices/${id}?tab=attributes`);
+  const set = page.getByRole("form", { name: "Set an attribute", exact: true });
+  await set.getByLabel("Key", { exact: true }).fill("first");
+  await set.getByLabel("Value", { exact: true }).fill("1");
+  await meanwhile(page, "POST", `/api/plugins/telemetry/DEVICE/${id}/attributes/SERVER_SCOPE`, () => set.getByLabel("Key", { exact: true }).fill("second"), "Set");
+  await expect(page.getByRole("row", { name: /^first 1/ })).toBeVisible();
+  await expect(set.getByLabel("Key", { exact: true })).toHaveValue("second");
+
+  await node.subscriber("typed-on", "typed/first");
+  await open(page, "clients/typed-on");
+  const filter = page.getByRole("form", { name: "Add a subscription", exact: true }).getByLabel("Topic filter", { exact: true });
+  await filter.fill("typed/second");
+  await meanwhile(page, "POST", "/api/v1/clients/typed-on/subscriptions", () => filter.fill("typed/third"), "Add the subscription");
+  await expect(page.getByRole("cell", { name: "typed/second", exact: true })).toBeVisible();
+  await expect(filter).toHaveValue("typed/third");
+});
+
+test("attributes of another scope are not shown as those of the one that was chosen", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("scoped");
+  for (const scope of ["SERVER_SCOPE", "SHARED_SCOPE"]) await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/${scope}`, { [scope === "SERVER_SCOPE" ? "room" : "limit"]: "x" });
+  let release: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => { release = resolve; });
+  await page.route(`**/api/plugins/telemetry/DEVICE/${id}/values/attributes/SHARED_SCOPE`, async (route) => {
+    await held;
+    await route.fallback();
+  });
+  await open(page, `devices/${id}?tab=attributes`);
+  const remove = (key: string) => page.getByRole("button", { name: `Delete ${key}`, exact: true });
+  await expect(remove("room")).toBeVisible();
+  await page.getByRole("button", { name: "Shared", exact: true }).click();
+  await expect(remove("room")).toBeHidden();
+  release();
+  await expect(remove("limit")).toBeVisible();
+});

@@ -1,12 +1,14 @@
 // A dashboard on a wall: an address with a key of its own, that goes on without a login, and changes nothing.
 import { until } from "../support/node";
+import { textOf } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, logIn, open, test, watch } from "../support/test";
 import { Platform } from "../support/platform";
 
 test.use({ hasPlatform: true, nodeOf: "screens" });
 
 test("a screen shows its dashboard without a login, for as long as its key is good", async ({ page, node }) => {
-  test.setTimeout(120_000);
+  test.setTimeout(seconds(120));
   const complaints = watch(page, node.url);
   const platform = await Platform.open(node, "Main");
   const device = await platform.device("furnace");
@@ -30,7 +32,7 @@ test("a screen shows its dashboard without a login, for as long as its key is go
   await expect(dialog.getByLabel("Name of the key", { exact: true })).toHaveValue("screen-hall-1");
   await dialog.getByRole("button", { name: "Make", exact: true }).click();
   await expect(page.getByRole("dialog", { name: "The address of screen-hall-1", exact: true })).toBeVisible();
-  const address = (await dialog.locator("code").first().textContent()) ?? "";
+  const address = await textOf(dialog.locator("code").first());
   expect(address).toMatch(/^http:\/\/.+\/#\/screen\/.+\?key=twk_/);
   await dialog.getByRole("button", { name: "I have it", exact: true }).click();
   await open(page, "keys");
@@ -54,18 +56,18 @@ test("a screen shows its dashboard without a login, for as long as its key is go
   await expect(alarms.getByText("Overheat", { exact: true })).toBeVisible();
   await expect(alarms.getByRole("button")).toHaveCount(0);
   for (const name of ["Edit", "Kiosk", "Leave", "Screen…"]) await expect(page.getByRole("button", { name, exact: true })).toHaveCount(0);
-  expect(await page.evaluate(() => [sessionStorage.length, localStorage.length])).toEqual([0, 0]);
+  await expect.poll(() => page.evaluate(() => [sessionStorage.length, localStorage.length])).toEqual([0, 0]);
 
   // What somebody changes at the dashboard comes by itself, and so does the end of the key, and that it is good again.
   await node.call("PUT", "/api/v1/api-keys/screen-hall-1", { enabled: false });
   await page.reload();
   await expect(page.getByRole("alert")).toContainText("The key of this screen was removed, disabled or has expired");
   await node.call("PUT", "/api/v1/api-keys/screen-hall-1", { enabled: true });
-  await expect(value.getByText("55", { exact: true })).toBeVisible({ timeout: 45_000 });
+  await expect(value.getByText("55", { exact: true })).toBeVisible({ timeout: seconds(45) });
   await node.call("DELETE", "/api/v1/api-keys/screen-hall-1");
   await page.reload();
   await expect(page.getByRole("alert")).toContainText("The key of this screen");
-  await until(async () => !(await page.getByRole("region", { name: "Heat", exact: true }).isVisible()));
+  await expect(page.getByRole("region", { name: "Heat", exact: true })).toBeHidden();
   expect(complaints).toEqual([]);
 });
 
@@ -148,5 +150,5 @@ test("a screen shows whom an alias stands for that the server looks for, also wh
   const rows = page.getByRole("region", { name: "Kilns", exact: true }).getByRole("row");
   await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/, /^kiln-2 ?62/]);
   await kiln("kiln-3", 63);
-  await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/, /^kiln-2 ?62/, /^kiln-3 ?63/], { timeout: 30_000 });
+  await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/, /^kiln-2 ?62/, /^kiln-3 ?63/], { timeout: seconds(30) });
 });

@@ -3,6 +3,9 @@
 // not compared.
 import type { Node } from "../support/node";
 import { furnish, PAGES } from "../support/pages";
+import { pass } from "../support/measure";
+import { drawn } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
 const DIRECTORY = "../../docs/screenshots";
@@ -20,7 +23,7 @@ async function furnishOnce(node: Node): Promise<void> {
 
 for (const colorScheme of ["light", "dark"] as const) {
   test(`pictures in ${colorScheme} colours @screenshots`, async ({ console: page, node }) => {
-    test.setTimeout(600_000);
+    test.setTimeout(seconds(600));
     await furnishOnce(node);
     await page.emulateMedia({ colorScheme });
     await page.evaluate(() => {
@@ -32,11 +35,11 @@ for (const colorScheme of ["light", "dark"] as const) {
     const wanted = PAGES.filter((path) => path !== "nowhere" && path.startsWith(process.env["ONLY"] ?? "")).sort((a, b) => Number(a === "home") - Number(b === "home"));
     for (const one of wanted) {
       await open(page, one);
-      await expect(page.getByText("Loading…")).toHaveCount(0);
+      await drawn(page);
       if (one === "topics") await page.getByRole("button", { name: "Watch", exact: true }).click();
       if (one === "mqtt") await talk(page);
       // What is live has something to show.
-      await page.waitForTimeout(one === "home" ? 4000 : 1500);
+      await pass(one === "home" ? 4000 : 1500);
       if (one === "topics") await page.getByRole("button", { name: "temp", exact: true }).click();
       await page.evaluate(() => scrollTo(0, 0));
       await page.screenshot({ path: `${DIRECTORY}/${one.replace(/\W+/g, "-")}-${colorScheme}.png`, clip: { x: 0, y: 0, width: 1280, height: TALL.includes(one) ? 1200 : 800 }, fullPage: true });
@@ -45,14 +48,14 @@ for (const colorScheme of ["light", "dark"] as const) {
 }
 
 test("pictures on a screen of 4K @screenshots", async ({ console: page, node }) => {
-  test.setTimeout(400_000);
+  test.setTimeout(seconds(400));
   if (!process.env["WIDE"]) test.skip();
   await furnishOnce(node);
   await page.setViewportSize({ width: 3840, height: 2160 });
   for (const one of PAGES.filter((path) => path.startsWith(process.env["ONLY"] ?? ""))) {
     await open(page, one);
-    await expect(page.getByText("Loading…")).toHaveCount(0);
-    await page.waitForTimeout(700);
+    await drawn(page);
+    await pass(700);
     await page.screenshot({ path: `../../target/console-4k/${one.replace(/\W+/g, "-")}.png` });
   }
 });

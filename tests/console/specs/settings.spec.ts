@@ -1,6 +1,7 @@
 // Users, access rules with their tester, the configuration, one's own password.
 import { freePort, Node } from "../support/node";
 import { furnish, PAGES } from "../support/pages";
+import { drawn } from "../support/reads";
 import { expect, open, test, watch } from "../support/test";
 
 test("an MQTT user is added, changed and deleted", async ({ console: page, node }) => {
@@ -192,7 +193,7 @@ test("a viewer sees everything and is offered no change", async ({ page }) => {
   await expect(page.getByText("eve (viewer)")).toBeVisible();
   for (const path of PAGES.filter((one) => !one.endsWith("/new") && !one.includes("gateway"))) {
     await open(page, path);
-    await expect(page.getByText("Loading…")).toHaveCount(0);
+    await drawn(page);
     await expect(page.getByRole("main").getByRole("button", { name: /^(Add|Save|Delete|Disable|Purge|New|Publish…|Put in force)/ }).and(page.locator(":enabled")), path).toHaveCount(0);
     await expect(page.getByRole("alert").filter({ hasText: "role" })).toHaveCount(0);
   }

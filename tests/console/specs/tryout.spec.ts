@@ -1,5 +1,7 @@
 // A rule is tried: on an example of its event, on a message as it is published, and on one with all that a message has.
 import type { Page } from "@playwright/test";
+import { valueOf } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
 async function write(page: Page, sql: string): Promise<void> {
@@ -14,7 +16,7 @@ test("an event is tried on the server's example, which can be changed", async ({
   await expect(event).toHaveValue(/"disconnected_at": \d+/);
   const output = page.getByRole("region", { name: "Try it", exact: true }).locator("pre");
   await expect(output).toHaveText(/"clientid": "c_example",\s+"reason": "normal"/);
-  await event.fill((await event.inputValue()).replace("c_example", "c_mine"));
+  await event.fill((await valueOf(event)).replace("c_example", "c_mine"));
   await expect(output).toHaveText(/"clientid": "c_mine"/);
   await event.fill("{");
   await expect(page.getByText(/^The event is no JSON/)).toBeVisible();
@@ -36,7 +38,7 @@ test("a message is taken as it is published to what the rule reads", async ({ co
   await expect(async () => {
     await node.publish("tryout/elsewhere", '{"heat": 1}');
     await node.publish("tryout/b/attic", '{"heat": 77}', "-i", "oven-3", "-q", "1");
-    await expect(area.getByLabel("Topic", { exact: true })).toHaveValue("tryout/b/attic", { timeout: 500 });
+    await expect(area.getByLabel("Topic", { exact: true })).toHaveValue("tryout/b/attic", { timeout: seconds(0.5) });
   }).toPass();
   await expect(stop).toBeHidden();
   await expect(area.getByLabel("Client id", { exact: true })).toHaveValue("oven-3");

@@ -1,4 +1,5 @@
 // What a tenant uses is counted as it happens.
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -24,7 +25,7 @@ test("messages and points of devices are counted for the tenant", async ({ conso
 });
 
 test("how messages fare in the rule engine is shown by the minute, with the last failure", async ({ console: page, node }) => {
-  test.setTimeout(120_000);
+  test.setTimeout(seconds(120));
   const platform = await Platform.open(node, "Main");
   const [chain] = ((await platform.call("GET", "/api/ruleChains?pageSize=10&page=0")) as { data: { id: object; name: string }[] }).data;
   const choosy = { type: "org.thingsboard.rule.engine.filter.TbJsFilterNode", name: "Picky", additionalInfo: {}, configuration: { scriptLang: "JS", jsScript: "return msg.no.such;" } };
@@ -34,6 +35,6 @@ test("how messages fare in the rule engine is shown by the minute, with the last
   await open(page, "usage");
   const failures = page.getByRole("table", { name: "Failures in the queue Main" });
   // Counted each minute.
-  await expect(failures.getByRole("row", { name: /Root Rule Chain Picky .*such/ }).first()).toBeVisible({ timeout: 90_000 });
+  await expect(failures.getByRole("row", { name: /Root Rule Chain Picky .*such/ }).first()).toBeVisible({ timeout: seconds(90) });
   await expect(page.getByRole("region", { name: "Messages per minute in the queue Main", exact: true })).toBeVisible();
 });

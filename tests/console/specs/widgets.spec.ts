@@ -1,4 +1,6 @@
 // Widgets of a dashboard as they are made by hand: of several devices out of many, with times of their own, and switches that know how a device stands.
+import { boxOf } from "../support/reads";
+import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -12,7 +14,7 @@ interface Kept { title: string; configuration: { timewindow: unknown; widgets: R
 const kept = async (platform: Platform, id: string) => (await platform.call("GET", `/api/dashboard/${id}`)) as Kept;
 
 test("a chart has several devices, which are searched among all; the dashboard gets another title", async ({ console: page, node }) => {
-  test.setTimeout(90_000);
+  test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   const ids: string[] = [];
   // More than are shown at once.
@@ -199,7 +201,7 @@ test("on a telephone a chart with many lines stays as high as it is", async ({ c
   await open(page, `dashboards/${one.id.id}`);
   const widget = page.getByRole("region", { name: "Many", exact: true });
   await expect(widget.getByRole("listitem")).toHaveCount(4);
-  const height = async () => (await widget.boundingBox())?.height ?? 0;
+  const height = async () => (await boxOf(widget)).height;
   const before = await height();
   // Each answer draws it anew.
   for (let n = 0; n < 2; n += 1) await page.waitForResponse((answer) => answer.url().includes("/values/timeseries"));

@@ -5,9 +5,11 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { seconds } from "./slow";
 
 /** Of Linux. */
 const TICKS_PER_S = 100;
+const STARTS_MAX = 3;
 
 const binary = process.env["TIDEWIRE"];
 if (!binary) throw new Error("TIDEWIRE names the binary to test; dev/ui test sets it");
@@ -23,12 +25,20 @@ export class Node {
 
   /** With the API at this address of the machine. */
   static async startAt(host: string, ...more: string[]): Promise<Node> {
-    const directory = mkdtempSync(join(tmpdir(), "tidewire-console-"));
-    const [api, tcp, ws] = [await freePort(), await freePort(), await freePort()];
-    const options = [`node.data_dir=${directory}`, `api.bind=${host}:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s", ...more];
-    const url = `http://${host}:${api}`;
-    const child = await serve(options, url);
-    return new Node(child, options, directory, url, tcp, readFileSync(join(directory, "admin-password"), "utf8").trim());
+    for (let tries = 1; ; tries += 1) {
+      const directory = mkdtempSync(join(tmpdir(), "tidewire-console-"));
+      const [api, tcp, ws] = [await freePort(), await freePort(), await freePort()];
+      const options = [`node.data_dir=${directory}`, `api.bind=${host}:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s", ...more];
+      const url = `http://${host}:${api}`;
+      try {
+        const child = await serve(options, url);
+        return new Node(child, options, directory, url, tcp, readFileSync(join(directory, "admin-password"), "utf8").trim());
+      } catch (problem) {
+        // Somebody else may have taken a port meanwhile.
+        if (tries === STARTS_MAX) throw problem;
+        rmSync(directory, { recursive: true });
+      }
+    }
   }
 
   /** A user of the console who may look and not change. The server starts again. */
@@ -131,13 +141,18 @@ export class Node {
 
 async function serve(options: string[], url: string): Promise<ChildProcess> {
   const child = spawn(binary as string, options.flatMap((option) => ["--set", option]), { stdio: ["ignore", "ignore", "inherit"], env: { ...process.env, TIDEWIRE__LOG__LEVEL: "error" } });
-  await until(async () => (await fetch(`${url}/readyz`)).ok, () => child.exitCode === null);
+  try {
+    await until(async () => (await fetch(`${url}/readyz`)).ok, () => child.exitCode === null);
+  } catch (problem) {
+    child.kill("SIGKILL");
+    throw problem;
+  }
   return child;
 }
 
 /** Until it is so; fails after half a minute, or when it cannot become so any more. */
 export async function until(isSo: () => Promise<boolean>, isPossible: () => boolean = () => true): Promise<void> {
-  const end = Date.now() + 30_000;
+  const end = Date.now() + seconds(30);
   while (Date.now() < end && isPossible()) {
     if (await isSo().catch(() => false)) return;
     await new Promise((resolve) => setTimeout(resolve, 50));

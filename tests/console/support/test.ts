@@ -1,10 +1,11 @@
 // The test function of all specs: a node, another one for specs that want something on every page, and a page that is logged in. A page that complains in its console, or
 // asks anybody but the node, fails its test.
-import { expect, test as base, type Locator, type Page } from "@playwright/test";
+import { expect, test as base, type Page } from "@playwright/test";
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { Node } from "./node";
 import { address, furnish } from "./pages";
+import { slowDown } from "./slow";
 
 /** A directory with a console that is newer than the one in the binary. */
 const dist = process.env["CONSOLE_DIST"];
@@ -22,6 +23,19 @@ export const test = base.extend<{ console: Page }, { isFurnished: boolean; hasPl
     await use(node);
     await node.stop();
   }, { scope: "worker" }],
+  browser: [async ({ browser }, use) => {
+    const newContext = browser.newContext.bind(browser);
+    browser.newContext = async (...options) => {
+      const context = await newContext(...options);
+      await slowDown(context);
+      return context;
+    };
+    await use(browser);
+  }, { scope: "worker" }],
+  context: async ({ context }, use) => {
+    await slowDown(context);
+    await use(context);
+  },
   page: async ({ page }, use) => {
     if (dist) await serveFrom(page, dist);
     await use(page);
@@ -41,15 +55,24 @@ export async function logIn(page: Page, node: Pick<Node, "url" | "firstPassword"
   await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
 }
 
+/** Goes to a page. When this returns, the page before is gone; what this one asks the server for may still be on its way: see `drawn`. */
 export async function open(page: Page, path: string): Promise<void> {
-  await page.evaluate((to) => { location.hash = `#/${to}`; }, address(path));
+  await page.evaluate(async (hash) => {
+    const before = location.hash;
+    // The console hears of it first, and draws what has changed before any task that is begun then.
+    const heard = new Promise<void>((resolve) => addEventListener("hashchange", () => {
+      const { port1, port2 } = new MessageChannel();
+      port1.onmessage = () => resolve();
+      port2.postMessage(null);
+    }, { once: true }));
+    location.hash = hash;
+    // Without a change nobody hears of it.
+    if (location.hash !== before) await heard;
+  }, `#/${address(path)}`);
 }
 
-/** Their texts, once there are enough: what is read at once is read before the page is drawn. */
-export async function textsOf(all: Locator, atLeast: number): Promise<string[]> {
-  await expect(all.nth(atLeast - 1)).toBeAttached();
-  return all.allTextContents();
-}
+/** With which the page asks the API. */
+export const tokenOf = (page: Page): Promise<string> => page.evaluate(() => (JSON.parse(sessionStorage.getItem("tidewire-login") ?? "{}") as { token: string }).token);
 
 /** What goes wrong without anybody seeing it. */
 export function watch(page: Page, url: string): string[] {
