@@ -34,16 +34,13 @@ export async function valueOf(field: Locator): Promise<string> {
   return field.inputValue();
 }
 
-const nextFrames = (page: Page): Promise<void> => page.evaluate(() => new Promise((resolve) => { requestAnimationFrame(() => requestAnimationFrame(() => resolve())); }));
-
 export interface Box { x: number; y: number; width: number; height: number }
 
-/** Where it is, once it stays there. */
+/** Where it is, once it stays there from one look to the next. */
 export async function boxOf(one: Locator): Promise<Box> {
   let box: Box | null = null;
   await expect(async () => {
-    const before = await one.boundingBox();
-    await nextFrames(one.page());
+    const before = box;
     box = await one.boundingBox();
     expect(box).not.toBeNull();
     expect(box).toEqual(before);
