@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-xORLrDK9.js",
+        path: "/assets/About-DyMjusVY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-xORLrDK9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-DyMjusVY.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-B9_MfK_L.js",
+        path: "/assets/Access-DRsP9bP1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-B9_MfK_L.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-DRsP9bP1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-manNM6Du.js",
+        path: "/assets/Account-wArPuX-X.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-manNM6Du.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-wArPuX-X.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-I5r6Wysh.js",
+        path: "/assets/Action-DtX34zSy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-I5r6Wysh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-DtX34zSy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,9 +64,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-hAUg47Y1.js",
+        path: "/assets/Actions-BqaURaC0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-hAUg47Y1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-BqaURaC0.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AlarmTable-BwttWkRe.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BwttWkRe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-CWWNTLxj.js",
+        path: "/assets/Alarms-DmbTVtsj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CWWNTLxj.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Alarms-DM45eMKV.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DM45eMKV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DmbTVtsj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-YCJxQ5rY.js",
+        path: "/assets/Audit-DP8DMLff.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-YCJxQ5rY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DP8DMLff.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AuthorityFile-CQZoFlJb.js",
+        path: "/assets/AuthorityFile-B-AfC_tm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-CQZoFlJb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-B-AfC_tm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,27 +124,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-DV6HOGNL.js",
+        path: "/assets/Backup-CGjfaIMr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-DV6HOGNL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-CGjfaIMr.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-DyO12jdB.js",
+        path: "/assets/BanForm-CyDXMDcW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DyO12jdB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CyDXMDcW.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-BnctnXoi.js",
+        path: "/assets/Bans-C_fuCyew.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-BnctnXoi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-C_fuCyew.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-BziRSycy.js",
+        path: "/assets/Benchmarks-CSwoG_wG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-BziRSycy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CSwoG_wG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-BiCxm9oI.js",
+        path: "/assets/Certificates-De6jj6B1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BiCxm9oI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-De6jj6B1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,9 +172,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-CzfWbYwh.js",
+        path: "/assets/Chain-D5QCmsGN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-CzfWbYwh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-D5QCmsGN.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-CMf8xLDS.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-CMf8xLDS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +190,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-wJsZeuJI.js",
+        path: "/assets/ChangedMeanwhile-DOGqZMHC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-wJsZeuJI.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ChangedMeanwhile-DH4jlp2Q.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DH4jlp2Q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DOGqZMHC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-DYqCpXzW.js",
+        path: "/assets/Chart-CbxIcobQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-DYqCpXzW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-CbxIcobQ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-BdU4YqRF.js",
+        path: "/assets/Client-BP3UuVFh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-BdU4YqRF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-BP3UuVFh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,9 +226,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-CsK7aYaK.js",
+        path: "/assets/Clients-DWPLFYLS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-CsK7aYaK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-DWPLFYLS.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Configuration-BQKnt1Gk.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BQKnt1Gk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -238,27 +244,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-C8l0O8gt.js",
+        path: "/assets/Connector-B-gvXcgN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-C8l0O8gt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-B-gvXcgN.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-DNSMRy1k.js",
+        path: "/assets/Connectors-C22UIuL9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-DNSMRy1k.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Connectors-DM6YFY0l.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DM6YFY0l.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-BcII5Rit.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-BcII5Rit.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-C22UIuL9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -268,15 +262,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/ConsoleUsers-DplgqY9G.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-DplgqY9G.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Copy-Cc5jRyV0.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-Cc5jRyV0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BKDuMRAC.js",
+        path: "/assets/Dashboard-B7zQA2GJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BKDuMRAC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-B7zQA2GJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,15 +286,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Dashboards-B-T7eAmd.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B-T7eAmd.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Dashboards-B08AWsJ1.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B08AWsJ1.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-DB3WcZp5.js",
+        path: "/assets/Definition-BYjx4Pul.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DB3WcZp5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-BYjx4Pul.js.gz"),
         is_gzip: true,
     },
     File {
@@ -304,9 +310,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-CP2oWJE7.js",
+        path: "/assets/DefinitionName-DJ2r0-w9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-CP2oWJE7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DJ2r0-w9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,27 +322,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-RbRF5wy3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-RbRF5wy3.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Device-Bdv78FwU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Device-Bdv78FwU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-EL35yTag.js",
+        path: "/assets/Device-DT6j_FOy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-EL35yTag.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-DT6j_FOy.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-hWE3go_j.js",
+        path: "/assets/DeviceForm-CeN9DawF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-hWE3go_j.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CeN9DawF.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-BMi4qNOA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BMi4qNOA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,21 +352,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-DSviO3c-.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-DSviO3c-.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/EntityChoice-C4J6JmbU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-DB5vwtni.js",
+        path: "/assets/EntityChoice-CaAjAPPG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DB5vwtni.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-CaAjAPPG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -382,21 +382,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/History-BOMpkjXb.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/History-BOMpkjXb.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/History-CP9lYx2L.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-CP9lYx2L.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/History-CiQ9ZpK-.js",
+        path: "/assets/Home-COXunfZA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-CiQ9ZpK-.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Home-CJOjvfdM.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-CJOjvfdM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-COXunfZA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,9 +406,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-D-kDCIOU.js",
+        path: "/assets/ImportButton-eu33iqEi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-D-kDCIOU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-eu33iqEi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -418,15 +418,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-ByyfFr3Y.js",
+        path: "/assets/Keys-Bb28X0ON.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-ByyfFr3Y.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Listeners-C_bBgDfU.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Listeners-C_bBgDfU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-Bb28X0ON.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,9 +430,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-BamtOtt9.js",
+        path: "/assets/Listeners-PijlOdwk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-BamtOtt9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-PijlOdwk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -448,15 +442,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Logs-STue3U23.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-STue3U23.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-DjFop-EQ.js",
+        path: "/assets/MqttClient-CbTUQHHs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DjFop-EQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CbTUQHHs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,9 +484,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-XcCe0Goy.js",
+        path: "/assets/Payload-DRp26Ku9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-XcCe0Goy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-DRp26Ku9.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profile-BN_UKGvW.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-BN_UKGvW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,15 +502,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-Cq5HIJyX.js",
+        path: "/assets/Profiles-BGLluGKc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-Cq5HIJyX.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profiles-BVk4WwaZ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BVk4WwaZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BGLluGKc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,9 +514,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-CioB5rmp.js",
+        path: "/assets/PublishForm-BkA9KWDG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CioB5rmp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BkA9KWDG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,9 +526,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-OvJz5mxb.js",
+        path: "/assets/Refused-D5hCs96n.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-OvJz5mxb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-D5hCs96n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,9 +538,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RestartButton-DVHRZ2-n.js",
+        path: "/assets/RestartButton-DqGT3rLr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RestartButton-DVHRZ2-n.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RestartButton-DqGT3rLr.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Retained-C84X8W4z.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-C84X8W4z.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,21 +556,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-hQpVmtJy.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-hQpVmtJy.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Rule-B3_kUAnh.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-B3_kUAnh.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Rule-BcDeSUxx.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-Bt_58VQP.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-Bt_58VQP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,15 +574,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-D4i-_H3z.js",
+        path: "/assets/RuleFlow-qzuUXuS9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-D4i-_H3z.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-qzuUXuS9.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-B-utwVAN.js",
+        path: "/assets/Rules-i7SWKS_F.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-B-utwVAN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-i7SWKS_F.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-B99MCFbD.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-B99MCFbD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -592,15 +598,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-DDVYI-Sc.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-DDVYI-Sc.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Scroll-BbfiQ6ua.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Scroll-BbfiQ6ua.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/SelectionBar-DoRtZvpE.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/SelectionBar-DoRtZvpE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,33 +616,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/SelectionBar-I0gtzqUc.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/SelectionBar-I0gtzqUc.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Severity-CuHT4ECi.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Severity-CuHT4ECi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-D-gQJXCd.js",
+        path: "/assets/Source-B6JwLCmy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-D-gQJXCd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-B6JwLCmy.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-CkMBz5Ot.js",
+        path: "/assets/Sources-CklLTok4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-CkMBz5Ot.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-CklLTok4.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-CimLzeLd.js",
+        path: "/assets/Subscriptions-B9YzKuYU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CimLzeLd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-B9YzKuYU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,15 +646,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/TenantAudit-BYTIHGPD.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BYTIHGPD.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/TenantAudit-BgIuy0At.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BgIuy0At.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/TenantAudit-IS21wQQX.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-IS21wQQX.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Topics-CLDkrjmT.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-CLDkrjmT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -664,9 +670,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-Cg76UYjN.js",
+        path: "/assets/Usage-CEvRsLnu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-Cg76UYjN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-CEvRsLnu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -676,21 +682,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-ouRkrvbT.js",
+        path: "/assets/Users-CkAI2IPJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-ouRkrvbT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-CkAI2IPJ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-CW89p_8b.js",
+        path: "/assets/aliases-19a1hd1T.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-CW89p_8b.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/aliases-DQo0P2Mx.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-DQo0P2Mx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-19a1hd1T.js.gz"),
         is_gzip: true,
     },
     File {
@@ -700,9 +700,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-BoBZGC5l.js",
+        path: "/assets/connection-DTDCVDuT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-BoBZGC5l.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-DTDCVDuT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -718,27 +718,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/filters.svelte-CWXls7dA.js",
+        path: "/assets/filters.svelte-MXwAigjq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-CWXls7dA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-MXwAigjq.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/find-2LlHa9zJ.js",
+        path: "/assets/find-CevF23rv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/find-2LlHa9zJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/find-CevF23rv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-BwHoIy7Z.js",
+        path: "/assets/following.svelte-OhG1xyP8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-BwHoIy7Z.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-OhG1xyP8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/history-CqOF4Yus.js",
+        path: "/assets/history-Cizih-2O.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/history-CqOF4Yus.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/history-Cizih-2O.js.gz"),
         is_gzip: true,
     },
     File {
@@ -748,9 +748,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-bPS0EhD3.js",
+        path: "/assets/index-q8XAZRGh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-bPS0EhD3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-q8XAZRGh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -772,9 +772,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/reasons-DDT2T1PW.js",
+        path: "/assets/reasons-Bn0_fOQR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/reasons-DDT2T1PW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/reasons-Bn0_fOQR.js.gz"),
         is_gzip: true,
     },
     File {
