@@ -13,7 +13,7 @@ use crate::durable::cold::Cold;
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{GroupKey, Seq};
 use crate::lazy_deque::LazyDeque;
-use crate::message::{Message, Publication};
+use crate::message::{Message, Place, Publication};
 
 /// A message for one session, with what differs from the message itself.
 #[derive(Debug, Clone)]
@@ -360,19 +360,20 @@ impl Outgoing {
         }
     }
 
-    /// Gives up the oldest message that is not in memory.
-    pub fn pop_cold(&mut self) -> Option<Seq> {
+    /// Gives up the oldest message that is not in memory, or behind one that is not; with the group that it is of, and where it is: what is
+    /// in the journal only is not lent.
+    pub fn pop_cold(&mut self) -> Option<(Seq, Option<GroupRef>, Place)> {
         let cold = self.cold.as_mut()?;
         let oldest = match cold.pop_oldest() {
-            Some((seq, queued_qos0)) => {
+            Some((seq, queued_qos0, tag)) => {
                 self.queued_qos0 -= queued_qos0;
-                seq
+                (seq, tag.group(), Place::NONE)
             }
             None => {
                 let delivery = cold.fresh.pop_front()?;
                 self.queued_bytes -= delivery.kept_bytes();
                 self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
-                delivery.seq
+                (delivery.seq, delivery.tag.group(), delivery.message.place())
             }
         };
         self.forget_empty_cold();

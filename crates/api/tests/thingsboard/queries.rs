@@ -514,7 +514,10 @@ fn dashboards_and_chains_are_listed_in_pages_of_any_size() {
         let shown: Vec<&str> = shown.iter().map(|found| found["title"].as_str().unwrap()).collect();
         assert_eq!(shown, expected, "{page_size} {page}");
         assert!(!found["data"].to_string().contains("widgets"));
-        assert_eq!((&found["totalElements"], &found["hasNext"]), (&json!(40), &json!(end < 40)));
+        assert_eq!(
+            (&found["totalElements"], &found["hasNext"]),
+            (&json!(40), &json!(end < 40))
+        );
     }
     let first = server.get("/api/tenant/dashboards?pageSize=1&page=0&textSearch=large%2007");
     let (first, customer) = (first.ok().json(), server.customer());
@@ -530,7 +533,12 @@ fn dashboards_and_chains_are_listed_in_pages_of_any_size() {
             "pageLink": {"pageSize": 100, "page": 0, "sortOrder": {"key": key, "direction": "ASC"}}});
         let found = server.post("/api/entitiesQuery/find", query).ok().json();
         let rows = found["data"].as_array().unwrap().iter();
-        let rows = rows.map(|row| row["latest"]["ENTITY_FIELD"][field]["value"].as_str().unwrap().to_owned());
+        let rows = rows.map(|row| {
+            row["latest"]["ENTITY_FIELD"][field]["value"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        });
         rows.collect::<Vec<String>>()
     };
     let found = titles_of("DASHBOARD", "title");

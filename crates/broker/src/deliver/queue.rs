@@ -220,6 +220,7 @@ impl Core {
 
     fn drop_oldest(&mut self, now: Now, slot: u32, reason: DropReason) {
         let out = &mut self.session_mut(slot).outgoing;
+        let before = out.queued_bytes;
         if let Some(oldest) = out.pop_queue() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= oldest.kept_bytes() as u64;
@@ -228,10 +229,16 @@ impl Core {
             if let Some(group) = oldest.tag.group() {
                 self.let_go(slot, group, oldest.message.place());
             }
-        } else if let Some(seq) = out.pop_cold() {
+        } else if let Some((seq, group, place)) = out.pop_cold() {
+            // What came since the others went cold is in memory.
+            let freed = before - out.queued_bytes;
             self.stats.queued_messages -= 1;
+            self.stats.queued_bytes -= freed as u64;
             self.keep_settled(slot, seq, false);
             self.drop_cold(now, slot, reason);
+            if let Some(group) = group {
+                self.let_go(slot, group, place);
+            }
         }
     }
 }

@@ -59,11 +59,14 @@ impl Cold {
         self.inflight.is_empty() && self.queue.is_empty() && self.pages.is_none()
     }
 
-    /// Gives up the oldest of the queue that has a position; with how many fewer are at QoS 0.
-    pub fn pop_oldest(&mut self) -> Option<(Seq, u32)> {
+    /// Gives up the oldest of the queue that has a position; with how many fewer are at QoS 0. In pages nothing is of a group.
+    pub fn pop_oldest(&mut self) -> Option<(Seq, u32, Tag)> {
         let oldest = match self.queue.pop_front() {
-            Some(entry) => Some((entry.seq(), u32::from(entry.qos() == QoS::AtMostOnce))),
-            None => self.pages.as_mut().and_then(|pages| pages.skip()),
+            Some((entry, tag)) => Some((entry.seq(), u32::from(entry.qos() == QoS::AtMostOnce), tag)),
+            None => {
+                let skipped = self.pages.as_mut().and_then(|pages| pages.skip());
+                skipped.map(|(seq, queued_qos0)| (seq, queued_qos0, Tag::None))
+            }
         };
         self.forget_empty_pages();
         oldest

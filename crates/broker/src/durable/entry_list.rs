@@ -66,10 +66,17 @@ impl EntryList {
 
     /// The entries behind a number; all are in the order of their numbers.
     pub fn iter_behind(&self, seq: Seq) -> impl Iterator<Item = Item> {
-        let is_behind = move |chunk: &&[u8]| Chunk::of(chunk).next().is_some_and(|(entry, _)| entry.seq() <= seq);
-        let skipped = self.chunks().take_while(is_behind).count().saturating_sub(1);
-        let rest = self.chunks().skip(skipped).flat_map(Chunk::of);
-        rest.skip_while(move |(entry, _)| entry.seq() <= seq)
+        // A chunk that begins at or before the number may end behind it: the last of those is the first that is looked at.
+        let begin = self.rest.as_ref().map_or(0, |rest| rest.begin_up_to(seq));
+        let first = (begin == 0 && !self.first.is_empty()).then_some(&*self.first);
+        let rest = self
+            .rest
+            .iter()
+            .flat_map(move |rest| rest.chunks.range(begin.saturating_sub(1)..));
+        let chunks = first.into_iter().chain(rest.map(|chunk| &**chunk));
+        chunks
+            .flat_map(Chunk::of)
+            .skip_while(move |(entry, _)| entry.seq() <= seq)
     }
 
     fn chunks(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
@@ -143,10 +150,9 @@ impl EntryList {
         self.chunks().for_each(|chunk| out.extend_from_slice(chunk));
     }
 
-    pub fn pop_front(&mut self) -> Option<StoredEntry> {
+    pub fn pop_front(&mut self) -> Option<Item> {
         let mut is_first = true;
-        let taken = self.take_while(|_| std::mem::take(&mut is_first));
-        taken.first().map(|(entry, _)| *entry)
+        self.take_while(|_| std::mem::take(&mut is_first)).pop()
     }
 
     /// Changes entries: `change` says whether it has changed one, which then comes back.
@@ -170,7 +176,9 @@ impl EntryList {
 
     /// Changes entries with these numbers; all of the list are in a row. `change` says whether it has changed one.
     pub fn change_in_row(&mut self, numbers: RangeInclusive<Seq>, mut change: impl FnMut(&mut StoredEntry) -> bool) {
-        let rest = self.rest.iter_mut().flat_map(|rest| &mut rest.chunks);
+        let begin = self.rest.as_ref().map_or(0, |rest| rest.begin_up_to(*numbers.start()));
+        let rest = self.rest.iter_mut();
+        let rest = rest.flat_map(|rest| rest.chunks.range_mut(begin.saturating_sub(1)..));
         for chunk in [&mut self.first].into_iter().chain(rest) {
             let Some((first, _)) = Chunk::of(chunk).next() else {
                 return;
@@ -228,6 +236,14 @@ impl EntryList {
         let last = rest.chunks.pop_back().unwrap_or_default();
         rest.len -= count(&last);
         last
+    }
+}
+
+impl Rest {
+    /// How many of the chunks, which ascend, begin with this number or one before it.
+    fn begin_up_to(&self, seq: Seq) -> usize {
+        let begins = |chunk: &Box<[u8]>| Chunk::of(chunk).next().is_some_and(|(entry, _)| entry.seq() <= seq);
+        self.chunks.partition_point(begins)
     }
 }
 

@@ -137,7 +137,7 @@ impl GroupQueue {
 
     /// Of what is new.
     pub fn pop_cold(&mut self) -> Option<Position> {
-        self.cold.pop_front().map(|entry| entry.message())
+        self.cold.pop_front().map(|(entry, _)| entry.message())
     }
 
     /// Lets go of all but the newest messages, as far as the journal has them. Returns how many bytes that were.

@@ -480,3 +480,43 @@ fn a_message_that_two_groups_hold_is_moved_for_both() {
     let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
     assert_eq!((of("g"), of("h"), entries), (3, 0, 0));
 }
+
+/// What a session drops of a group's, it has not got any more: a group that counts chooses it as often as others.
+#[test]
+fn what_is_dropped_from_a_queue_in_the_journal_is_not_in_flight() {
+    let config = ShardConfig {
+        share_strategy: ShareStrategy::LeastInflight,
+        inflight_max: 4,
+        queued_messages_max: 2,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new("drift", config);
+    let publisher = node.connect("publisher", true, 0);
+    let member = node.connect("member", true, 1000);
+    node.join(member);
+    node.subscribe(member, "own");
+    (1..=6).for_each(|id| node.publish(publisher, id));
+    node.shard.closed(NOW, member, CloseCause::Network);
+    node.end_tick();
+    for id in 7..=8u16 {
+        node.send(publisher, &publication("own", id, &id.to_be_bytes(), false));
+        node.end_tick();
+    }
+    let member = node.connect("member", false, 1000);
+    let mut got = Vec::new();
+    for _ in 0..10 {
+        node.read();
+        node.end_tick();
+        for (packet_id, id) in node.received(member) {
+            got.push(id);
+            node.acknowledge(member, packet_id);
+        }
+        node.shard.run_timers(NOW);
+    }
+    assert_eq!(got, [1, 2, 3, 4, 7, 8]);
+    let other = node.connect("other", true, 1000);
+    node.join(other);
+    (9..=10).for_each(|id| node.publish(publisher, id));
+    node.end_tick();
+    assert_eq!((node.received(member).len(), node.received(other).len()), (1, 1));
+}
