@@ -49,7 +49,7 @@ pub enum QueryError {
     },
     /// Times that no calendar has.
     Range,
-    /// Of texts, in one answer.
+    /// Of texts and intervals, in one answer.
     TooLarge {
         max: usize,
     },
@@ -124,7 +124,7 @@ impl fmt::Display for QueryError {
             QueryError::TimeZone { name } => write!(f, "{name:?} is no time zone: expected a name such as Europe/Kyiv"),
             QueryError::TooLarge { max } => write!(
                 f,
-                "the answer has more than {} MiB of texts: ask for fewer keys, a smaller limit or a shorter range",
+                "the answer has more than {} MiB of texts or intervals: ask for fewer keys, a smaller limit, a shorter range or a longer interval",
                 max >> 20
             ),
             QueryError::Range => write!(f, "the range has times that no calendar has"),

@@ -14,10 +14,10 @@ use crate::store::{Aggregation, Order, Query, Series, Visit};
 use crate::summary::Accumulator;
 use crate::value::{EntityId, TimedValue, ValueRef};
 
-/// Texts of one answer.
+/// Texts of one answer, and what its intervals take: there may be as many of each key as there can be at all.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// For the texts of an answer.
+/// For the texts and the intervals of an answer.
 pub(crate) struct Room {
     left: usize,
 }
@@ -175,7 +175,9 @@ impl ColumnStore {
                 let buckets = Buckets::new(range, interval)?;
                 let span = (buckets.range().start, buckets.range().end - 1);
                 let values = self.with_plan(series, span, |plan| aggregate(plan, &buckets, *aggregation, room))?;
-                Ok(values.unwrap_or_default())
+                let values = values.unwrap_or_default();
+                room.take(values.len() * size_of::<TimedValue>())?;
+                Ok(values)
             }
         }
     }

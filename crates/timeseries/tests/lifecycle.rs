@@ -281,3 +281,36 @@ fn an_answer_has_so_many_texts_and_no_more() {
         store.flush().unwrap();
     }
 }
+
+/// Intervals of all keys have room together, whatever is asked of each.
+#[test]
+fn a_question_gets_so_many_intervals() {
+    const INTERVALS: i64 = 100_000;
+    let disk = ModelDisk::from_seed(1);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let points = (0..INTERVALS).map(|ts_ms| Point {
+        entity: device(1),
+        key: "k",
+        ts_ms,
+        value: ValueRef::Long(ts_ms),
+        kept: Kept::Everywhere,
+    });
+    store.write(&points.collect::<Vec<_>>(), Position(1)).unwrap();
+    let ask = |keys: usize, end: i64| {
+        let query = Query::Aggregate {
+            interval: Interval::Millis(1),
+            range: 0..end,
+            aggregation: Aggregation::Count,
+            order: Order::Ascending,
+            limit: 1,
+        };
+        store.query(device(1), &vec!["k"; keys], &query)
+    };
+    assert_eq!(ask(8, INTERVALS).unwrap()[7].len(), 100_000);
+    let refused = ask(30_000, INTERVALS).unwrap_err();
+    assert!(
+        matches!(refused, StoreError::Query(QueryError::TooLarge { .. })),
+        "{refused}"
+    );
+    assert_eq!(ask(30_000, 10).unwrap().len(), 30_000);
+}

@@ -1,5 +1,7 @@
 //! Lists: the parameters that all of them have, and pages of entities.
 
+use std::collections::HashSet;
+
 use axum::Json;
 use platform::ids::Uuid;
 use platform::model::{Customer, Entity};
@@ -130,6 +132,13 @@ pub fn filled(text: Option<String>) -> Option<String> {
 /// `a,b,c`.
 pub fn comma_separated(text: &str) -> Vec<&str> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
+}
+
+/// Each once, where it is first.
+pub fn without_repeats(mut all: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    all.retain(|item| seen.insert(item.clone()));
+    all
 }
 
 /// An empty parameter is as good as an absent one.

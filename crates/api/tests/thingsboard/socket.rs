@@ -489,3 +489,40 @@ fn one_answer_of_entities_has_its_bound() {
     let message = too_large["errorMsg"].as_str().unwrap();
     assert!(message.starts_with("The answer has more than 64 MiB"), "{message}");
 }
+
+/// Each key is asked for once, however often it is named.
+#[test]
+fn a_key_that_is_named_again_and_again_takes_room_once() {
+    let server = Server::start();
+    let device = server.device("d");
+    save(&server, &device, 1000, json!({"a": 1, "b": 2}));
+    wait_until_stored(&server, &device, "a", "1");
+    let mut socket = Socket::of(&server, TENANT);
+    let window =
+        json!({"startTs": 0, "endTs": 100_000, "timeWindow": 100_000, "interval": 1, "limit": 50_000, "agg": "COUNT"});
+    let with_window = |mut command: Value| {
+        for (name, value) in window.as_object().unwrap() {
+            command[name] = value.clone();
+        }
+        command
+    };
+    let old = json!({"entityType": "DEVICE", "entityId": device, "cmdId": 1, "keys": "b,a,".repeat(500)});
+    let counted = json!({"a": [[1000, "1"]], "b": [[1000, "1"]]});
+    for list in ["historyCmds", "tsSubCmds"] {
+        socket.send(&json!({list: [with_window(old.clone())]}));
+        let frame = socket.next();
+        assert_eq!((&frame["errorMsg"], &frame["data"]), (&Value::Null, &counted), "{list}");
+    }
+    let filter = json!({"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": device}});
+    let query = json!({"entityFilter": filter, "pageLink": {"pageSize": 10, "page": 0}});
+    for (id, member) in [(2, "historyCmd"), (3, "tsCmd")] {
+        let series = with_window(json!({"keys": vec!["a"; 500]}));
+        socket.send(&json!({"entityDataCmds": [{"cmdId": id, "query": query, member: series}]}));
+        let frame = socket.next();
+        assert_eq!(
+            frame["data"]["data"][0]["timeseries"],
+            json!({"a": [{"ts": 1000, "value": "1"}]}),
+            "{frame}"
+        );
+    }
+}

@@ -3,9 +3,10 @@
 
 use platform::ids::{EntityId, EntityType, Uuid};
 use platform::model::Scope;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::super::lists::{comma_separated, without_repeats};
 use super::super::query::{EntityDataQuery, EntityKey};
 use crate::strict::{Strict, from_value};
 
@@ -163,9 +164,14 @@ pub struct LatestCommand {
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct SeriesCommand {
+    #[serde(deserialize_with = "each_once")]
     pub keys: Vec<String>,
     #[serde(flatten)]
     pub window: WindowFields,
+}
+
+fn each_once<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Vec::deserialize(deserializer).map(without_repeats)
 }
 
 impl OldCommand {
@@ -173,10 +179,10 @@ impl OldCommand {
         Some(EntityId::new(self.entity_type?, self.entity_id?))
     }
 
-    /// `None`: all of them.
+    /// Each once. `None`: all of them.
     pub fn keys(&self) -> Option<Vec<String>> {
-        let keys = super::super::lists::comma_separated(self.keys.as_deref()?);
-        (!keys.is_empty()).then(|| keys.into_iter().map(str::to_owned).collect())
+        let keys = comma_separated(self.keys.as_deref()?);
+        (!keys.is_empty()).then(|| without_repeats(keys.into_iter().map(str::to_owned).collect()))
     }
 
     /// `None`: all of them.
