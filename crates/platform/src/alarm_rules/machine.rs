@@ -470,16 +470,43 @@ fn details(rule: &Rule, values: &Values<'_>, old: Option<Json>) -> Json {
     Json::Object(details)
 }
 
+/// Of details: what is filled in may be in them many times.
+const DETAILS_BYTES_MAX: usize = 1 << 20;
+
 impl Rule {
+    /// Cut where it gets too long. What is filled in is not looked at again.
     fn fill(&self, pattern: &str, values: &Values<'_>) -> String {
-        let mut filled = pattern.to_owned();
-        for filter in &self.filters {
-            if let Operand::Key(number) = &filter.operand
-                && let Some(value) = &values.values[*number]
-            {
-                filled = filled.replace(&format!("${{{}}}", filter.name), &text(value));
+        let mut filled = String::new();
+        let mut rest = pattern;
+        while let Some(at) = rest.find("${") {
+            if filled.len() + at > DETAILS_BYTES_MAX {
+                break;
+            }
+            filled.push_str(&rest[..at]);
+            rest = &rest[at..];
+            if let Some((value, behind)) = self.filled_in(rest, values) {
+                filled.push_str(&value);
+                rest = behind;
+            } else {
+                filled.push_str("${");
+                rest = &rest[2..];
             }
         }
+        filled.push_str(rest);
+        filled.truncate(filled.floor_char_boundary(DETAILS_BYTES_MAX));
         filled
+    }
+
+    /// What stands for the key at the beginning of a text, and what comes behind that.
+    fn filled_in<'p>(&self, pattern: &'p str, values: &Values<'_>) -> Option<(String, &'p str)> {
+        let named = pattern.strip_prefix("${")?;
+        self.filters.iter().find_map(|filter| {
+            let behind = named.strip_prefix(&*filter.name)?.strip_prefix('}')?;
+            let Operand::Key(number) = &filter.operand else {
+                return None;
+            };
+            let value = values.values[*number].as_ref()?;
+            Some((text(value), behind))
+        })
     }
 }

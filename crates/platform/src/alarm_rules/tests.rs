@@ -494,6 +494,31 @@ fn a_schedule_from_an_attribute() {
     assert_eq!(device.see(MONDAY + 5 * HOUR, r#"{"t":2}"#), "+MINOR");
 }
 
+/// Whatever a device says, and however often the profile has it in its details.
+#[test]
+fn what_is_filled_into_details_is_bounded_and_filled_in_once() {
+    let alarms = |details: &str| {
+        let filter = |key: &str| {
+            json!({"key": {"type": "TIME_SERIES", "key": key}, "valueType": "STRING",
+            "predicate": {"type": "STRING", "operation": "NOT_EQUAL", "value": {"defaultValue": ""}}})
+        };
+        json!([{"id": "1", "alarmType": "long", "createRules": {"MAJOR": {"alarmDetails": details,
+            "condition": {"condition": [filter("a"), filter("b")], "spec": {"type": "SIMPLE"}}}}}])
+    };
+    let data = |details: &str, values: Json| {
+        let mut device = Device::new(&alarms(details));
+        let details = device.telemetry(1, &values.to_string()).remove(0).alarm.details;
+        details.unwrap()["data"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(data("${a} ${b}", json!({"a": "${b}", "b": "${a}"})), "${b} ${a}");
+    let long = "\u{e4}".repeat(300_000);
+    let values = json!({"a": "${b}".repeat(200_000), "b": long});
+    assert_eq!(data("${a}", values.clone()).len(), 800_000);
+    let cut = data(&format!("x{}", "${b}".repeat(100_000)), values);
+    assert_eq!(cut.len(), (1 << 20) - 1, "no half of a letter");
+    assert!(cut.starts_with('x') && cut.ends_with('\u{e4}'));
+}
+
 #[test]
 fn details_are_filled_in() {
     let mut definition = alarm(

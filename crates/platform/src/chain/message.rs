@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value as Json};
 use timeseries::Value;
 
+use super::host::NodeError;
 use crate::decode::KeyValue;
 use crate::ids::{CustomerId, EntityId, EntityType, Uuid};
 
@@ -228,44 +229,93 @@ pub fn plain(json: &Json) -> String {
     }
 }
 
-/// `${name}` from the metadata, `$[path.to.member]` from the data; what is not there stays as it is written.
-pub fn fill(pattern: &str, message: &Message<'_>) -> String {
-    if !pattern.contains('$') {
-        return pattern.to_owned();
+/// Of all patterns of a node: what is filled in may be in them many times.
+const FILLED_BYTES_MAX: usize = 1 << 20;
+/// What is longer is no name.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// One pattern, as [`Filler::fill`] fills it.
+pub fn fill(pattern: &str, message: &Message<'_>) -> Result<String, NodeError> {
+    Filler::new(message).fill(pattern)
+}
+
+/// Fills the patterns of a node from a message.
+pub struct Filler<'m> {
+    message: &'m Message<'m>,
+    json: Option<Cow<'m, Json>>,
+    left: usize,
+}
+
+impl<'m> Filler<'m> {
+    pub fn new(message: &'m Message<'_>) -> Filler<'m> {
+        Filler {
+            message,
+            json: None,
+            left: FILLED_BYTES_MAX,
+        }
     }
-    let data = if pattern.contains("$[") {
-        Some(message.json())
-    } else {
-        None
-    };
-    let mut filled = String::with_capacity(pattern.len());
-    let mut rest = pattern;
-    while let Some(at) = rest.find('$') {
-        filled.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let found = place(rest, "${", '}').and_then(|(name, end)| Some((message.metadata.get(name)?.to_owned(), end)));
-        let found = found.or_else(|| {
-            let (path, end) = place(rest, "$[", ']')?;
-            Some((plain(member(data.as_deref()?, path)?), end))
-        });
-        match found {
-            Some((value, end)) => {
+
+    /// `${name}` from the metadata, `$[path.to.member]` from the data; what is not there stays as it is written. What is filled in is
+    /// not looked at again.
+    pub fn fill(&mut self, pattern: &str) -> Result<String, NodeError> {
+        if !pattern.contains('$') {
+            return Ok(pattern.to_owned());
+        }
+        let mut filled = String::with_capacity(pattern.len().min(self.left));
+        let mut rest = pattern;
+        while let Some(at) = rest.find('$') {
+            self.push(&mut filled, &rest[..at])?;
+            rest = &rest[at..];
+            if let Some((value, end)) = self.found(rest) {
+                self.take(value.len())?;
                 filled.push_str(&value);
                 rest = &rest[end..];
-            }
-            None => {
-                filled.push('$');
+            } else {
+                self.push(&mut filled, "$")?;
                 rest = &rest[1..];
             }
         }
+        self.push(&mut filled, rest)?;
+        Ok(filled)
     }
-    filled.push_str(rest);
-    filled
+
+    pub fn fill_all<'p>(&mut self, patterns: impl IntoIterator<Item = &'p String>) -> Result<Vec<String>, NodeError> {
+        patterns.into_iter().map(|pattern| self.fill(pattern)).collect()
+    }
+
+    /// What stands for the beginning of a text, and where that ends.
+    fn found(&mut self, text: &str) -> Option<(Cow<'m, str>, usize)> {
+        if let Some((name, end)) = place(text, "${", '}')
+            && let Some(value) = self.message.metadata.get(name)
+        {
+            return Some((value.into(), end));
+        }
+        let (path, end) = place(text, "$[", ']')?;
+        let json = self.json.get_or_insert_with(|| self.message.json());
+        Some((plain(member(json, path)?).into(), end))
+    }
+
+    fn push(&mut self, filled: &mut String, text: &str) -> Result<(), NodeError> {
+        self.take(text.len())?;
+        filled.push_str(text);
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), NodeError> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            NodeError::new(format!(
+                "what is filled in makes the patterns of the node longer than {} MiB",
+                FILLED_BYTES_MAX >> 20
+            ))
+        })?;
+        Ok(())
+    }
 }
 
 fn place<'a>(text: &'a str, open: &str, close: char) -> Option<(&'a str, usize)> {
     let inner = text.strip_prefix(open)?;
-    let end = inner.find(close)?;
+    let looked_at = inner.as_bytes().iter().take(NAME_BYTES_MAX + 1);
+    let end = looked_at.enumerate().find(|(_, byte)| char::from(**byte) == close)?.0;
     Some((&inner[..end], open.len() + end + close.len_utf8()))
 }
 

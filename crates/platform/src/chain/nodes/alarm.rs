@@ -33,9 +33,10 @@ impl AlarmNode {
     /// By "Created" or "Updated", as an alarm.
     pub fn create<'a>(&self, at: At<'_>, message: &Message<'a>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
         let given = self.given(message)?;
-        let kind = given
-            .as_ref()
-            .map_or_else(|| fill(&self.kind, message), |alarm| alarm.kind.clone());
+        let kind = match &given {
+            Some(alarm) => alarm.kind.clone(),
+            None => fill(&self.kind, message)?,
+        };
         let known = host.active_alarm(message.originator, &kind)?;
         let now_ms = host.now_ms();
         let (action, label, told) = match &known {
@@ -100,7 +101,7 @@ impl AlarmNode {
     }
 
     fn apply(&self, alarm: &mut Alarm, is_known: bool, message: &Message<'_>) -> Result<(), NodeError> {
-        let severity = AlarmSeverity::parse(&fill(&self.severity, message));
+        let severity = AlarmSeverity::parse(&fill(&self.severity, message)?);
         alarm.severity = severity
             .ok_or_else(|| NodeError::new("Used incorrect pattern or Alarm Severity not included in message"))?;
         if !is_known || !self.keeps_details {
@@ -137,7 +138,7 @@ impl AlarmNode {
                 let alarm = host.alarm(AlarmId(message.originator.id))?;
                 alarm.filter(|alarm| !alarm.cleared)
             }
-            _ => host.active_alarm(message.originator, &fill(&self.kind, &message))?,
+            _ => host.active_alarm(message.originator, &fill(&self.kind, &message)?)?,
         };
         let Some(mut alarm) = known else {
             return Ok(Outcome::Goes("False".into(), message));

@@ -10,7 +10,7 @@ use timeseries::Value;
 use super::Outcome;
 use super::keys::Place;
 use crate::chain::host::{Host, NodeError};
-use crate::chain::message::{Data, Message, POST_TELEMETRY, fill, plain, value_json};
+use crate::chain::message::{Data, Filler, Message, POST_TELEMETRY, plain, value_json};
 use crate::ids::{EntityId, EntityType};
 use crate::model::Scope;
 
@@ -31,12 +31,13 @@ impl AttributesNode {
         let mut found = Vec::new();
         let mut missing = Vec::new();
         let entity = message.originator;
+        let mut filler = Filler::new(&message);
         for (scope, prefix, keys) in [
             (Scope::ClientScope, "cs_", &self.client),
             (Scope::SharedScope, "shared_", &self.shared),
             (Scope::ServerScope, "ss_", &self.server),
         ] {
-            let keys: Vec<String> = keys.iter().map(|key| fill(key, &message)).collect();
+            let keys = filler.fill_all(keys)?;
             if keys.is_empty() {
                 continue;
             }
@@ -48,7 +49,8 @@ impl AttributesNode {
             let attributes = attributes.into_iter();
             found.extend(attributes.map(|known| (format!("{prefix}{}", known.key), value_json(&known.value))));
         }
-        self.add_latest(&message, host, &mut found, &mut missing)?;
+        let latest = filler.fill_all(&self.latest)?;
+        self.add_latest(entity, latest, host, (&mut found, &mut missing))?;
         if self.fails_if_absent && !missing.is_empty() {
             return Err(NodeError::new(format!(
                 "The following attribute/telemetry keys is not present in the DB: {}",
@@ -60,16 +62,15 @@ impl AttributesNode {
 
     fn add_latest(
         &self,
-        message: &Message<'_>,
+        entity: EntityId,
+        keys: Vec<String>,
         host: &dyn Host,
-        found: &mut Vec<(String, Json)>,
-        missing: &mut Vec<String>,
+        (found, missing): (&mut Vec<(String, Json)>, &mut Vec<String>),
     ) -> Result<(), NodeError> {
-        let keys: Vec<String> = self.latest.iter().map(|key| fill(key, message)).collect();
         if keys.is_empty() {
             return Ok(());
         }
-        let latest = host.latest(message.originator, &keys)?;
+        let latest = host.latest(entity, &keys)?;
         for (key, value) in keys.into_iter().zip(latest) {
             match value {
                 None => missing.push(key),
@@ -135,7 +136,8 @@ pub struct OwnerAttributesNode {
 impl OwnerAttributesNode {
     pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &dyn Host) -> Result<Outcome<'a>, NodeError> {
         let owner = owner_of(self.owner, message.originator, host)?;
-        let keys: Vec<String> = self.keys.iter().map(|(key, _)| fill(key, &message)).collect();
+        let mut filler = Filler::new(&message);
+        let keys = filler.fill_all(self.keys.iter().map(|(key, _)| key))?;
         let values: Vec<(String, Value)> = if self.is_latest {
             let latest = host.latest(owner, &keys)?;
             let values = keys.iter().cloned().zip(latest);
@@ -144,12 +146,13 @@ impl OwnerAttributesNode {
             let attributes = host.attributes(owner, Scope::ServerScope, &keys)?;
             attributes.into_iter().map(|known| (known.key, known.value)).collect()
         };
-        let names = self.keys.iter().zip(&keys);
-        let found = names.filter_map(|((_, name), key)| {
-            let (_, value) = values.iter().find(|(known, _)| known == key)?;
-            Some((fill(name, &message), value_json(value)))
-        });
-        Ok(Outcome::success(self.place.put(&message, found.collect())))
+        let mut found = Vec::new();
+        for ((_, name), key) in self.keys.iter().zip(&keys) {
+            if let Some((_, value)) = values.iter().find(|(known, _)| known == key) {
+                found.push((filler.fill(name)?, value_json(value)));
+            }
+        }
+        Ok(Outcome::success(self.place.put(&message, found)))
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::{At, Outcome};
 use crate::chain::host::{Host, KafkaRecord, KafkaServer, MqttMessage, MqttServer, NodeError, Outbound, RestCall};
-use crate::chain::message::{Message, fill, plain};
+use crate::chain::message::{Filler, Message, fill, plain};
 
 /// How long a REST call may take whose node says nothing, and at most.
 const REST_TIMEOUT_MS: u64 = 60_000;
@@ -160,11 +160,11 @@ impl ExternalNode {
     ) -> Result<Outcome<'a>, NodeError> {
         let (outbound, within_ms) = match self {
             ExternalNode::Rest(node) => (
-                Outbound::Rest(node.call(message)),
+                Outbound::Rest(node.call(message)?),
                 i64::try_from(node.timeout_ms).unwrap_or(i64::MAX),
             ),
-            ExternalNode::Kafka(node) => (Outbound::Kafka(node.record(message)), DELIVERY_MS),
-            ExternalNode::Mqtt(node) => (Outbound::Mqtt(node.message(message)), DELIVERY_MS),
+            ExternalNode::Kafka(node) => (Outbound::Kafka(node.record(message)?), DELIVERY_MS),
+            ExternalNode::Mqtt(node) => (Outbound::Mqtt(node.message(message)?), DELIVERY_MS),
         };
         host.send(outbound, within_ms, at.then(message))?;
         Ok(Outcome::Ends)
@@ -172,16 +172,15 @@ impl ExternalNode {
 }
 
 impl RestNode {
-    fn call(&self, message: &Message<'_>) -> RestCall {
-        let mut headers: Vec<(String, String)> = self
-            .headers
-            .iter()
-            .map(|(name, value)| (fill(name, message), fill(value, message)))
-            .collect();
+    fn call(&self, message: &Message<'_>) -> Result<RestCall, NodeError> {
+        let mut filler = Filler::new(message);
+        let mut headers = Vec::with_capacity(self.headers.len() + 1);
+        for (name, value) in &self.headers {
+            headers.push((filler.fill(name)?, filler.fill(value)?));
+        }
         let body = self.has_body.then(|| data_text(message, self.is_plain));
-        let has_type = headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let mut names = headers.iter().map(|(name, _): &(String, String)| name);
+        let has_type = names.any(|name| name.eq_ignore_ascii_case("content-type"));
         if body.is_some() && !has_type {
             let kind = if self.is_plain {
                 "text/plain;charset=UTF-8"
@@ -190,42 +189,43 @@ impl RestNode {
             };
             headers.push(("Content-Type".to_owned(), kind.to_owned()));
         }
-        RestCall {
+        Ok(RestCall {
             method: self.method.clone(),
-            url: fill(&self.url, message),
+            url: filler.fill(&self.url)?,
             headers,
             body,
             timeout_ms: self.timeout_ms,
             answer_bytes_max: self.answer_bytes_max,
-        }
+        })
     }
 }
 
 impl KafkaNode {
-    fn record(&self, message: &Message<'_>) -> KafkaRecord {
+    fn record(&self, message: &Message<'_>) -> Result<KafkaRecord, NodeError> {
         let header = |(name, value): (&str, &str)| (format!("tb_msg_md_{name}"), value.to_owned());
-        KafkaRecord {
+        let mut filler = Filler::new(message);
+        Ok(KafkaRecord {
             server: self.server.clone(),
-            topic: fill(&self.topic, message),
-            key: (!self.key.is_empty()).then(|| fill(&self.key, message)),
+            topic: filler.fill(&self.topic)?,
+            key: Some(filler.fill(&self.key)?).filter(|_| !self.key.is_empty()),
             value: message.json().to_string(),
             headers: if self.has_headers {
                 message.metadata.iter().map(header).collect()
             } else {
                 Vec::new()
             },
-        }
+        })
     }
 }
 
 impl MqttNode {
-    fn message(&self, message: &Message<'_>) -> MqttMessage {
-        MqttMessage {
+    fn message(&self, message: &Message<'_>) -> Result<MqttMessage, NodeError> {
+        Ok(MqttMessage {
             server: self.server.clone(),
-            topic: fill(&self.topic, message),
+            topic: fill(&self.topic, message)?,
             payload: data_text(message, self.is_plain),
             is_retained: self.is_retained,
-        }
+        })
     }
 }
 

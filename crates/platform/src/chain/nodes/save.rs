@@ -8,7 +8,7 @@ use timeseries::{Kept, Value};
 
 use super::Outcome;
 use crate::chain::host::{Host, NodeError, Saving};
-use crate::chain::message::{Data, Message, POST_ATTRIBUTES, POST_TELEMETRY};
+use crate::chain::message::{Data, Filler, Message, POST_ATTRIBUTES, POST_TELEMETRY};
 use crate::decode::{Limits, Telemetry, attributes};
 use crate::ids::{EntityId, Uuid};
 use crate::model::{Attribute, Scope};
@@ -213,11 +213,7 @@ pub struct DeleteAttributesNode {
 
 impl DeleteAttributesNode {
     pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
-        let keys: Vec<String> = self
-            .keys
-            .iter()
-            .map(|key| crate::chain::message::fill(key, &message))
-            .collect();
+        let keys = Filler::new(&message).fill_all(&self.keys)?;
         host.delete_attributes(message.originator, self.scope, &keys, self.notifies_device)?;
         Ok(Outcome::success(message))
     }

@@ -57,7 +57,7 @@ pub fn change_originator<'a>(
         OriginatorSource::Tenant => owner_of(Owner::Tenant, message.originator, host)?,
         OriginatorSource::Alarm => alarm_originator(message.originator, host)?,
         OriginatorSource::Named { kind, name } => {
-            let name = fill(name, &message);
+            let name = fill(name, &message)?;
             let tenant = host.tenant_of(message.originator);
             let named = host.entity_named(tenant, *kind, &name)?;
             named.ok_or_else(|| NodeError::new(format!("Failed to find {} with name '{name}'!", kind.name())))?

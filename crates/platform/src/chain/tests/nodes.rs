@@ -650,6 +650,7 @@ fn patterns_are_filled_from_metadata_and_data() {
             pattern,
             &message(POST_TELEMETRY, json!({"a": {"b": 5}, "s": "x", "n": null})),
         )
+        .unwrap()
     };
     for (pattern, expected) in [
         ("plain", "plain"),
@@ -659,4 +660,34 @@ fn patterns_are_filled_from_metadata_and_data() {
     ] {
         assert_eq!(filled(pattern), expected);
     }
+}
+
+#[test]
+fn what_is_filled_into_the_patterns_of_a_node_is_bounded() {
+    let mut said = message(POST_TELEMETRY, json!({"long": "x".repeat(300_000)}));
+    said.metadata.put("inner", "${deviceName}");
+    said.metadata.put("none", "");
+    assert_eq!(fill("${inner}", &said).unwrap(), "${deviceName}", "filled once");
+    let filled = |pattern: &str| fill(pattern, &said).map(|filled| filled.len());
+    assert_eq!(filled(&"$[long]".repeat(3)), Ok(900_000));
+    assert_eq!(filled(&"${none}".repeat(200_000)), Ok(0));
+    let refused = filled(&"$[long]".repeat(100_000)).unwrap_err();
+    assert!(refused.0.contains("1 MiB"), "{refused}");
+    let unknown = "${".repeat(400_000);
+    assert_eq!(fill(&unknown, &said).as_ref(), Ok(&unknown));
+    let call = |headers: usize| {
+        let headers: serde_json::Map<String, Json> =
+            (0..headers).map(|n| (format!("h{n}"), json!("$[long]"))).collect();
+        let configuration = json!({"restEndpointUrlPattern": "http://h", "requestMethod": "POST", "headers": headers});
+        node("rest.TbRestApiCallNode", "n", &configuration)
+    };
+    let mut host = TestHost::default();
+    assert!(outputs(call(3), said.clone(), &mut host).is_empty());
+    assert_eq!(host.sent.len(), 1);
+    assert_eq!(
+        outputs(call(4), said.clone(), &mut host),
+        ["Failure"],
+        "of all together"
+    );
+    assert_eq!(host.sent.len(), 1);
 }
