@@ -21,6 +21,9 @@ const DEFAULT_TYPE: &str = "default";
 
 const NOT_CREATED: &str = "it cannot be created: the tenant may have no more devices, or that is no name of a device";
 
+/// In a replay: all that were made then are there, unless somebody has done something to them since.
+const GONE: &str = "the device was deleted since, or has another name";
+
 /// New devices that are stored together.
 const CREATED_AT_ONCE: usize = 1000;
 
@@ -143,7 +146,7 @@ impl Visit<'_> {
         self.sender(found.remove(0)?)
     }
 
-    /// In the order of the names. Those that nobody knows are created, of this type.
+    /// In the order of the names. Those that nobody knows are created, of this type, unless this is a replay.
     fn all_behind(&mut self, gateway: &Sender, names: &[&str], kind: &str) -> Vec<Result<DeviceId, Refused>> {
         if self.core.gateway_names.len() + names.len() > NAMES_MAX {
             self.core.gateway_names.clear();
@@ -154,6 +157,7 @@ impl Visit<'_> {
         for name in names.iter().filter(|name| looked_up.insert(name)) {
             match self.known_behind(gateway, name) {
                 Ok(true) => {}
+                Ok(false) if self.is_replay => _ = problems.insert(name, GONE.to_owned()),
                 Ok(false) => unknown.push(name),
                 Err(problem) => _ = problems.insert(name, problem),
             }

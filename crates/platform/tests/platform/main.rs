@@ -7,6 +7,7 @@ mod between;
 mod fixture;
 mod gateways;
 mod ota;
+mod replays;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 
