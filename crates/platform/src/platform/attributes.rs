@@ -34,6 +34,8 @@ impl Platform {
         if entity.kind == EntityType::Device && scope == Scope::ServerScope {
             let core = self.core();
             let activity = self.activity_of(&core, DeviceId(entity.id));
+            // Somebody may have saved some of the same name.
+            found.retain(|stored| activity.is_none_or(|activity| activity.attribute(&stored.key).is_none()));
             let wanted = KEYS.iter().filter(|key| keys.is_none_or(|keys| keys.contains(*key)));
             found.extend(wanted.filter_map(|key| {
                 let activity = activity?;
@@ -304,6 +306,7 @@ impl Visit<'_> {
                     last_update_ms: self.now_ms,
                 };
                 found.insert(key.to_owned(), attribute);
+                continue;
             }
             match self.core.pending.attribute(entity.id, scope, key) {
                 None => {}

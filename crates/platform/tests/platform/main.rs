@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod alarm_nodes;
+mod attributes_of_users;
 mod between;
 mod fixture;
 mod gateways;
