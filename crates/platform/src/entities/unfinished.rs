@@ -33,11 +33,13 @@ impl Entities {
         self.noted(StateKind::Deleted)
     }
 
-    /// Their points are gone: so are their states.
+    /// Their points are gone: so are their states, and attributes and alarms of a batch that was under way when they were deleted.
     pub fn forget_deleted(&self, ids: &[Uuid]) -> Result<(), EntityError> {
         let states = STATES.into_iter().chain([StateKind::Deleted]);
+        let late = |id: &Uuid| [Change::DeleteAttributesOf(*id), Change::DeleteAlarmsOf(*id)];
+        let late = ids.iter().flat_map(late);
         let of_all = states.flat_map(|state| ids.iter().map(move |id| forget(state, *id)));
-        let changes: Vec<Change> = of_all.collect();
+        let changes: Vec<Change> = late.chain(of_all).collect();
         Ok(self.repository.apply(&changes)?)
     }
 

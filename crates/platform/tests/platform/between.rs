@@ -1,11 +1,12 @@
 //! What people and chains change while messages come: no message falls between before and after.
 
 use platform::decode::attributes;
-use platform::ids::DeviceId;
-use platform::model::{DeviceProfile, RuleChain, Scope};
+use platform::ids::{AlarmId, DeviceId, Uuid};
+use platform::model::{Alarm, AlarmSeverity, Attribute, DeviceProfile, RuleChain, Scope};
+use platform::repository::Change;
 use platform::{Incoming, Said};
 use serde_json::{Value as Json, json};
-use timeseries::Position;
+use timeseries::{Position, Value};
 
 use crate::fixture::{Fixture, NOW, fixture};
 
@@ -105,4 +106,41 @@ fn a_threshold_is_the_owners_attribute_as_the_batch_changed_it() {
     assert!(f.say(device, 1, Said::Telemetry(br#"{"level":26}"#)).is_empty());
     let said = f.say(device, 2, Said::Telemetry(br#"{"level":31}"#));
     assert_eq!(said, ["Alarm Created MAJOR"]);
+}
+
+/// Users delete devices without waiting for the batch in which they say something.
+#[test]
+fn what_a_batch_stores_of_a_device_that_was_deleted_meanwhile_goes_with_the_rest() {
+    let f = fixture();
+    let device = f.device("D", "", Json::Null);
+    let entities = f.platform.entities();
+    entities.delete_device(device).unwrap();
+    let alarm = Alarm {
+        id: Some(AlarmId(Uuid([7; 16]))),
+        ..Alarm::new(f.tenant, device.entity(), "hot", AlarmSeverity::Major)
+    };
+    let attribute = Attribute {
+        key: "a".to_owned(),
+        value: Value::Long(1),
+        last_update_ms: NOW,
+    };
+    let changes = [
+        Change::PutAlarm {
+            alarm,
+            propagated_to: vec![f.tenant.0],
+        },
+        Change::PutAttribute {
+            entity: device.0,
+            scope: Scope::ClientScope,
+            attribute,
+        },
+    ];
+    entities.repository().apply(&changes).unwrap();
+    assert_eq!(f.alarms().len(), 1);
+    assert_eq!(entities.deleted().unwrap(), [device.0]);
+    entities.forget_deleted(&[device.0]).unwrap();
+    assert!(f.alarms().is_empty());
+    let left = entities.repository().attributes(device.0, Scope::ClientScope, None);
+    assert!(left.unwrap().is_empty());
+    assert!(entities.deleted().unwrap().is_empty());
 }
