@@ -13,6 +13,11 @@ pub fn administrator(email: &str) -> Option<&str> {
     local.rsplit_once('.').map(|(name, _)| name)
 }
 
+/// Whether somebody could take it for one of these: an address is the same whatever its capitals.
+pub fn looks_let_in(email: &str) -> bool {
+    administrator(&email.trim().to_lowercase()).is_some()
+}
+
 /// Of all administrators who are written so in an address: one whose name differs in a sign only goes out with the other, and is let
 /// in again when the console is asked to. `None`: nobody administers by that name.
 pub fn password_hashes(admins: &Admins, written: &str) -> Option<String> {
@@ -45,6 +50,7 @@ mod tests {
             ("ada.0f9@tidewire.invalid", None),
         ] {
             assert_eq!(administrator(email), name, "{email}");
+            assert_eq!(looks_let_in(&email.to_uppercase()), name.is_some(), "{email}");
         }
         for (name, written) in [("ada", "ada"), ("Ada.L-2_x", "Ada_L-2_x"), ("\u{e4}d\u{1f980}", "_d__")] {
             assert_eq!(written_as(name).collect::<String>(), written, "{name}");

@@ -392,6 +392,49 @@ impl LetIn {
     }
 }
 
+/// Such an address says whom the console has let in: nobody else gets one, and nobody gets rid of it.
+#[test]
+fn nobody_looks_like_an_administrator_whom_the_console_has_let_in() {
+    let mut server = Server::start();
+    let ada = LetIn::new(&mut server, "ada");
+    let tenant = server.get("/api/auth/user").ok().json()["tenantId"].clone();
+    for email in [
+        "console-ada.0123456788@tidewire.invalid",
+        "Console-ada.0123456787@TIDEWIRE.invalid",
+    ] {
+        let user = json!({"authority": "TENANT_ADMIN", "email": email, "tenantId": tenant});
+        refused(&server.post("/api/user", user), 400, 31);
+        let mut own = server.get("/api/auth/user").ok().json();
+        own["email"] = email.into();
+        refused(&server.post("/api/user", own), 400, 31);
+    }
+    let bearer = format!("Bearer {}", ada.tokens["token"].as_str().unwrap());
+    let as_ada = |user: &Value| server.send("POST", "/api/user", Some(&bearer), &user.to_string());
+    let me = ada.me(&server).ok().json();
+    for email in ["ada@example.com", "Console-ada.0123456789@tidewire.invalid"] {
+        let mut changed = me.clone();
+        changed["email"] = email.into();
+        refused(&as_ada(&changed), 400, 31);
+        refused(&server.post("/api/user", changed), 400, 31);
+    }
+    let mut named = me.clone();
+    named["firstName"] = json!("Ada");
+    assert_eq!(as_ada(&named).ok().json()["firstName"], "Ada");
+    as_console(
+        &mut server,
+        "PUT",
+        "/api/v1/console-users/ada",
+        &json!({"role": "viewer"}),
+    )
+    .ok();
+    ada.is_out(&server);
+    refused(
+        &server.login("console-ada.0123456789@tidewire.invalid", "made for this login"),
+        401,
+        10,
+    );
+}
+
 /// As the first administrator of the console.
 fn as_console(server: &mut Server, method: &str, target: &str, body: &Value) -> Answer {
     if server.node.token.is_empty() {
