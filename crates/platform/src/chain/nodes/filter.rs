@@ -95,7 +95,9 @@ pub fn alarm_status<'a>(
     let json = message.json();
     let id = json["id"]["id"].as_str().and_then(Uuid::parse);
     let id = AlarmId(id.ok_or_else(|| NodeError::new("the message is no alarm"))?);
-    let alarm = host.alarm(id)?.ok_or_else(|| NodeError::new("No such alarm found."))?;
+    let tenant = host.tenant_of(message.originator);
+    let alarm = host.alarm(id)?.filter(|alarm| alarm.tenant_id == tenant);
+    let alarm = alarm.ok_or_else(|| NodeError::new("No such alarm found."))?;
     let status = serde_json::to_value(alarm.status()).unwrap_or_default();
     let is_one = statuses.iter().any(|known| status == known.as_str());
     drop(json);

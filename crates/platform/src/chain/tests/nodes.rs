@@ -609,6 +609,13 @@ fn the_status_of_an_alarm_is_that_of_now() {
         outputs(filter("ACTIVE_UNACK"), message(ALARM, json!({})), &mut host),
         ["Failure"]
     );
+    let data = serde_json::to_value(&host.alarms[0]).unwrap();
+    host.alarms[0].tenant_id = TenantId(Uuid([9; 16]));
+    assert_eq!(
+        outputs(filter("CLEARED_UNACK"), message(ALARM, data), &mut host),
+        ["Failure"],
+        "of another tenant"
+    );
 }
 
 #[test]
