@@ -207,6 +207,7 @@ impl Platform {
                 return Err(error);
             }
         }
+        core.pending.changes_are_stored();
         core.applied = core.processed;
         core.changed_counters.clear();
         core.usage.saved();

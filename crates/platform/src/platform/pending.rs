@@ -281,12 +281,16 @@ impl Pending {
         !self.changes.is_empty()
     }
 
+    /// They count until it is said that they are stored: what cannot be stored now comes back.
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.attributes.clear();
         self.alarms.clear();
         self.alarms_of.clear();
-        self.changes_load.clear();
         std::mem::take(&mut self.changes)
+    }
+
+    pub fn changes_are_stored(&mut self) {
+        self.changes_load.clear();
     }
 
     /// That is not in the repository yet, or not as it is now.
@@ -406,6 +410,24 @@ mod tests {
         assert_eq!(pending.latest(ENTITY, "a").map(|newest| newest.ts_ms), Some(127));
         pending.clear_points();
         assert!(pending.has_room_for_points(tenant, text.len()));
+    }
+
+    #[test]
+    fn changes_that_cannot_be_stored_take_room() {
+        let mut pending = Pending::default();
+        let [tenant, other] = [3, 4].map(|n| TenantId(Uuid([n; 16])));
+        put(&mut pending, "a", 1);
+        pending.changes_take(tenant, BYTES_MAX / 2);
+        pending.changes_take(other, 1);
+        assert!(!pending.has_room_for_changes(tenant, 1));
+        pending
+            .take_changes()
+            .into_iter()
+            .for_each(|change| pending.push_change(change));
+        assert!(!pending.has_room_for_changes(tenant, 1), "they are back");
+        pending.take_changes();
+        pending.changes_are_stored();
+        assert!(pending.has_room_for_changes(tenant, 1));
     }
 
     #[test]
