@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, Server, TENANT, id, refused};
+use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
 
 /// What is derived for a struct takes an array for one, field by field; the API's objects are objects, at every depth.
 #[test]
@@ -326,6 +326,31 @@ fn the_transport_of_a_profile_with_devices_stays() {
     );
     server.delete(&format!("/api/device/{}", id(&device))).ok();
     assert_eq!(changed(to_mqtt).ok().json()["transportType"], "MQTT");
+}
+
+/// As at ThingsBoard, whose widgets ask for what the tenant contains.
+#[test]
+fn an_administrator_relates_to_the_own_tenant() {
+    let server = Server::start();
+    let device = server.device("d");
+    let tenant = server.get("/api/auth/user").ok().json()["tenantId"].clone();
+    let device = json!({"entityType": "DEVICE", "id": device});
+    let own = json!({"from": tenant, "to": device, "type": "Contains"});
+    server.post("/api/relation", own.clone()).ok();
+    let of = |id: &Value| id["id"].as_str().unwrap().to_owned();
+    let found = format!("/api/relations?fromId={}&fromType=TENANT", of(&tenant));
+    assert_eq!(server.get(&found).ok().json()[0]["to"], device);
+    let query = format!(
+        "fromId={}&fromType=TENANT&relationType=Contains&toId={}&toType=DEVICE",
+        of(&tenant),
+        of(&device)
+    );
+    server.delete(&format!("/api/relation?{query}")).ok();
+    assert_eq!(server.get(&found).ok().json(), json!([]));
+    refused(&server.as_user(CUSTOMER, "POST", "/api/relation", &own), 403, 20);
+    let other = server.as_user(SYSADMIN, "POST", "/api/tenant", &json!({"title": "Other"}));
+    let other = json!({"from": other.ok().json()["id"], "to": device, "type": "Contains"});
+    refused(&server.post("/api/relation", other), 404, 32);
 }
 
 #[test]
