@@ -265,6 +265,14 @@ pub trait Host {
     /// So many were.
     fn passed(&mut self, _steps: u64) {}
 
+    /// Whether nodes may take more time for the message at hand.
+    fn has_time_for_nodes(&self) -> bool {
+        true
+    }
+
+    /// How long they took, beside scripts.
+    fn nodes_took(&mut self, _took: Duration) {}
+
     /// Why no script is run for this one now.
     fn script_refusal(&mut self, _originator: EntityId) -> Option<&'static str> {
         None

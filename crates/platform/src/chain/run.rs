@@ -17,8 +17,14 @@ pub const STEPS_MAX: usize = 10_000;
 /// Of messages that nodes have made of one and that wait for their nodes.
 const MADE_BYTES_MAX: usize = 256 << 20;
 
+/// After so many nodes the clock is looked at: most take less time than that.
+const TIMED_STEPS: u64 = 16;
+
 /// Chains within chains.
 pub const DEPTH_MAX: usize = 50;
+
+/// Why nothing more is done with a message.
+const TOOK_TOO_LONG: &str = "nodes have taken too long of the message, with all that came of it: it looks too much up";
 
 /// The connection of what failed.
 const FAILURE: &str = "Failure";
@@ -134,6 +140,8 @@ struct Runner<'a, 'h> {
     made_bytes: usize,
     /// Nodes that may be passed: fewer than [`STEPS_MAX`] if the message has been elsewhere.
     steps_max: u64,
+    /// The host knows how long nodes took before. Later by what scripts have taken since, which are counted apart.
+    timed: Instant,
     run: Run,
 }
 
@@ -278,6 +286,7 @@ impl<'a, 'h> Runner<'a, 'h> {
             host,
             tasks: first.into_iter().collect(),
             made_bytes: 0,
+            timed: Instant::now(),
             run: Run::default(),
         }
     }
@@ -294,10 +303,30 @@ impl<'a, 'h> Runner<'a, 'h> {
                 self.fail_for_good(&task, problem);
                 break;
             }
+            if !self.has_time() {
+                self.tasks.clear();
+                self.steps_max = 0;
+                self.fail_for_good(&task, TOOK_TOO_LONG.to_owned());
+                break;
+            }
             self.step(task);
         }
+        self.host.nodes_took(self.timed.elapsed());
         self.host.passed(self.run.executions);
         self.run
+    }
+
+    fn has_time(&mut self) -> bool {
+        if !self.run.executions.is_multiple_of(TIMED_STEPS) {
+            return true;
+        }
+        // At the first one, too: what has come of the message elsewhere may have taken all of it.
+        if self.run.executions > 0 {
+            let now = Instant::now();
+            self.host.nodes_took(now.saturating_duration_since(self.timed));
+            self.timed = now;
+        }
+        self.host.has_time_for_nodes()
     }
 
     fn step(&mut self, task: Task<'a>) {
@@ -340,7 +369,9 @@ impl<'a, 'h> Runner<'a, 'h> {
         let started = has_script.then(Instant::now);
         let outcome = node.kind.process(at, Rc::clone(&task.message), self.host);
         if let Some(started) = started {
-            self.host.script_took(originator, started.elapsed());
+            let took = started.elapsed();
+            self.timed += took;
+            self.host.script_took(originator, took);
         }
         match outcome {
             Ok(Outcome::Ends) => {}

@@ -404,7 +404,7 @@ impl Visit<'_> {
     }
 
     pub fn store_alarm(&mut self, action: Action, alarm: &Alarm) -> Result<(), NodeError> {
-        let propagated_to = self.propagated_to(alarm)?;
+        let propagated_to = self.newly_propagated_to(action, alarm)?;
         self.core.pending.push_alarm(alarm, propagated_to);
         self.outlet.alarm(action, alarm);
         Ok(())
@@ -412,7 +412,7 @@ impl Visit<'_> {
 
     /// As [`Visit::store_alarm`], before anybody is told.
     fn store_alarm_now(&mut self, action: Action, alarm: &Alarm) -> Result<(), EntityError> {
-        let propagated_to = self.propagated_to(alarm)?;
+        let propagated_to = self.newly_propagated_to(action, alarm)?;
         self.apply_now(|pending| pending.push_alarm(alarm, propagated_to))?;
         self.outlet.alarm(action, alarm);
         Ok(())
@@ -449,6 +449,17 @@ impl Visit<'_> {
         if let Err(error) = stored {
             self.outlet.failed(originator, "alarm rules", &error.to_string());
         }
+    }
+
+    /// Whoever has shown an alarm goes on to show it: they are looked for when it is made, and when it is propagated another way.
+    fn newly_propagated_to(&self, action: Action, alarm: &Alarm) -> Result<Vec<Uuid>, NodeError> {
+        if action != Action::Created && alarm.propagate {
+            let stored = self.stored_alarm(alarm.id.unwrap_or_default())?;
+            if stored.is_some_and(|stored| is_propagated_alike(&stored, alarm)) {
+                return Ok(Vec::new());
+            }
+        }
+        self.propagated_to(alarm)
     }
 
     /// Who shows the alarm beside its originator.
@@ -496,6 +507,19 @@ impl Visit<'_> {
         }
         Ok(())
     }
+}
+
+fn is_propagated_alike(a: &Alarm, b: &Alarm) -> bool {
+    let ways = |alarm: &Alarm| {
+        (
+            alarm.propagate,
+            alarm.propagate_to_owner,
+            alarm.propagate_to_tenant,
+            alarm.customer_id,
+        )
+    };
+    let types = |alarm: &Alarm| alarm.propagate_relation_types.clone().unwrap_or_default();
+    ways(a) == ways(b) && types(a) == types(b)
 }
 
 impl From<NodeError> for EntityError {

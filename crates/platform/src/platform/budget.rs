@@ -14,6 +14,9 @@ const STEPS_MAX: u64 = 100_000;
 /// Of all scripts that get it: ten of the slowest.
 const SCRIPTS_MAX: Duration = Duration::from_secs(5);
 
+/// Of all other nodes that it passes: most look something up within a millisecond.
+const NODES_MAX: Duration = Duration::from_secs(5);
+
 /// Shared with what was put aside of the same message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget(Arc<Spent>);
@@ -23,6 +26,7 @@ struct Spent {
     kept_bytes: AtomicUsize,
     steps: AtomicU64,
     scripts_us: AtomicU64,
+    nodes_us: AtomicU64,
 }
 
 impl Budget {
@@ -54,8 +58,16 @@ impl Budget {
 
     /// Returns what scripts took before.
     pub fn script_took(&self, took: Duration) -> Duration {
-        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        Duration::from_micros(self.0.scripts_us.fetch_add(took_us, Relaxed))
+        Duration::from_micros(self.0.scripts_us.fetch_add(micros(took), Relaxed))
+    }
+
+    /// Beside scripts.
+    pub fn nodes_took(&self, took: Duration) {
+        self.0.nodes_us.fetch_add(micros(took), Relaxed);
+    }
+
+    pub fn has_time_for_nodes(&self) -> bool {
+        Duration::from_micros(self.0.nodes_us.load(Relaxed)) < NODES_MAX
     }
 
     pub fn has_time_for_scripts(&self) -> bool {
@@ -65,6 +77,10 @@ impl Budget {
     pub fn kept_bytes(&self) -> usize {
         self.0.kept_bytes.load(Relaxed)
     }
+}
+
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -88,9 +104,12 @@ mod tests {
         assert_eq!(budget.script_took(half), Duration::ZERO);
         assert!(budget.has_time_for_scripts());
         assert_eq!(budget.clone().script_took(half), half);
-        assert!(!budget.has_time_for_scripts());
+        assert!(!budget.has_time_for_scripts() && budget.has_time_for_nodes());
+        budget.clone().nodes_took(NODES_MAX);
+        assert!(!budget.has_time_for_nodes());
         budget.begin();
-        assert!(budget.has_time_for_scripts() && budget.steps_left() == STEPS_MAX);
+        assert!(budget.has_time_for_scripts() && budget.has_time_for_nodes());
+        assert!(budget.steps_left() == STEPS_MAX);
         assert_eq!(budget.kept_bytes(), 0);
     }
 }

@@ -513,6 +513,14 @@ impl Host for Visit<'_> {
         self.budget.passed(steps);
     }
 
+    fn has_time_for_nodes(&self) -> bool {
+        self.budget.has_time_for_nodes()
+    }
+
+    fn nodes_took(&mut self, took: Duration) {
+        self.budget.nodes_took(took);
+    }
+
     fn script_refusal(&mut self, originator: EntityId) -> Option<&'static str> {
         if !self.budget.has_time_for_scripts() {
             return Some("scripts have taken too long of this message: none is run for it any more");

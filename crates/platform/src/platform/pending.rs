@@ -269,7 +269,17 @@ impl Pending {
     pub fn push_alarm(&mut self, alarm: &Alarm, propagated_to: Vec<Uuid>) {
         let place = self.alarms.get(&alarm.id.unwrap_or_default());
         match place.and_then(|place| self.changes.get_mut(*place)) {
-            Some(Change::PutAlarm { alarm: known, .. }) => known.clone_from(alarm),
+            Some(Change::PutAlarm {
+                alarm: known,
+                propagated_to: known_to,
+            }) => {
+                known.clone_from(alarm);
+                for entity in propagated_to {
+                    if !known_to.contains(&entity) {
+                        known_to.push(entity);
+                    }
+                }
+            }
             _ => self.push_change(Change::PutAlarm {
                 alarm: alarm.clone(),
                 propagated_to,

@@ -1,9 +1,12 @@
 //! Nodes that create and clear alarms: what chains are told of it, what alarm rules of the profile make of it, and that a circle ends.
 
-use platform::Said;
+use platform::ids::EntityId;
+use platform::model::{Alarm, AlarmSeverity, Asset, Relation, RelationGroup};
+use platform::repository::AlarmSelection;
+use platform::{AlarmChange, NoOutlet, PageLink, Said};
 use serde_json::{Value as Json, json};
 
-use crate::fixture::{Fixture, fixture};
+use crate::fixture::{Fixture, NOW, fixture};
 
 /// The one that creates alarms.
 const NODE: &str = "11111111-2222-11ee-8888-999999999999";
@@ -125,4 +128,56 @@ fn checkpoints_that_lead_to_each_other_end() {
     let said = f.say(device, 1, Said::Telemetry(br#"{"t":1}"#));
     let is_end = |said: &String| said.starts_with("failed c: ") && said.ends_with("is there a circle?");
     assert!(said.iter().all(is_end) && !said.is_empty(), "{said:?}");
+}
+
+/// Many may show an alarm: they are not looked for at each of its updates.
+#[test]
+fn who_shows_an_alarm_is_looked_for_when_it_is_made_or_propagated_another_way() {
+    let f = fixture();
+    let entities = f.platform.entities();
+    let asset = |name: &str| {
+        let asset = Asset {
+            tenant_id: f.tenant,
+            name: name.to_owned(),
+            kind: "building".to_owned(),
+            ..Asset::default()
+        };
+        entities.save_asset(asset, NOW).unwrap().id.unwrap().entity()
+    };
+    let device = f.device("D", "", Json::Null).entity();
+    let contains = |from| {
+        let relation = Relation {
+            from,
+            to: device,
+            kind: "Contains".to_owned(),
+            group: RelationGroup::Common,
+            additional_info: None,
+        };
+        entities.save_relation(&relation).unwrap();
+    };
+    let shown = |entity: EntityId| {
+        let selection = AlarmSelection {
+            entity: Some(entity.id),
+            ..AlarmSelection::default()
+        };
+        let found = entities.repository().alarms(&selection, &PageLink::new(10, 0));
+        found.unwrap().total_elements
+    };
+    let (first, second) = (asset("first"), asset("second"));
+    contains(first);
+    let alarm = Alarm {
+        propagate: true,
+        ..Alarm::new(f.tenant, device, "hot", AlarmSeverity::Major)
+    };
+    let mut alarm = f.platform.save_alarm(alarm, NOW, &mut NoOutlet).unwrap();
+    contains(second);
+    f.platform
+        .change_alarm(alarm.id.unwrap(), AlarmChange::Acknowledge, NOW, &mut NoOutlet)
+        .unwrap();
+    alarm.severity = AlarmSeverity::Critical;
+    f.platform.save_alarm(alarm.clone(), NOW, &mut NoOutlet).unwrap();
+    assert_eq!([first, second].map(shown), [1, 0]);
+    alarm.propagate_relation_types = Some(vec!["Contains".to_owned()]);
+    f.platform.save_alarm(alarm, NOW, &mut NoOutlet).unwrap();
+    assert_eq!([first, second].map(shown), [1, 1]);
 }

@@ -48,6 +48,22 @@ fn a_circle_ends() {
 }
 
 #[test]
+fn a_message_whose_nodes_take_too_long_ends() {
+    let circle = chain(&[log()], &[(0, "Success", 0), (0, "Failure", 0)]);
+    let mut host = TestHost {
+        logs_in_time: Some(20),
+        ..TestHost::default()
+    };
+    let ended = run(&circle, message(POST_TELEMETRY, json!({})), &mut host);
+    assert!((20..100).contains(&ended.executions), "{ended:?}");
+    assert_eq!(ended.failures.len(), 1);
+    assert!(ended.failures[0].error.contains("too long"), "{ended:?}");
+    // What is left of it elsewhere.
+    let ended = run(&circle, message(POST_TELEMETRY, json!({})), &mut host);
+    assert_eq!((ended.executions, ended.failures.len()), (0, 1));
+}
+
+#[test]
 fn many_connections_end_too() {
     let many: Vec<(usize, &str, usize)> = (0..9_000).map(|_| (0, "Success", 0)).collect();
     let mut host = TestHost::default();

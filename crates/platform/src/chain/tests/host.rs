@@ -35,6 +35,8 @@ pub struct TestHost {
     pub sent: Vec<Outbound>,
     pub debugged: Vec<String>,
     pub fails_external: bool,
+    /// Nodes have no more time when so much was logged.
+    pub logs_in_time: Option<usize>,
     /// There are no entities, and alarm rules cannot be asked.
     pub is_empty: bool,
     ids: Cell<u8>,
@@ -186,6 +188,10 @@ impl Host for TestHost {
     fn reply_to_device(&mut self, _: EntityId, request_id: i32, body: &Json) -> Result<(), NodeError> {
         self.done.push(format!("reply {request_id} {body}"));
         Ok(())
+    }
+
+    fn has_time_for_nodes(&self) -> bool {
+        self.logs_in_time.is_none_or(|most| self.logged.len() < most)
     }
 
     fn log(&mut self, _: RuleChainId, node: &str, text: &str) {
