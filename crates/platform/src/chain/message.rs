@@ -103,6 +103,15 @@ pub enum Data<'a> {
     Json(Json),
 }
 
+impl Data<'_> {
+    pub fn into_json(self) -> Json {
+        match self {
+            Data::Json(json) => json,
+            Data::Values(values) => values_json(values),
+        }
+    }
+}
+
 /// Names and texts; few, so a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);

@@ -6,7 +6,7 @@ use timeseries::{EntityId as SeriesId, Position, Value};
 
 use super::host::Visit;
 use super::pending::Keeping;
-use super::{Core, IngestError, Outlet, Platform};
+use super::{Core, IngestError, News, Outlet, Platform};
 use crate::activity::{Activity, KEYS, TIMEOUT_KEY};
 use crate::chain::{Data, NodeError};
 use crate::decode::KeyValue;
@@ -268,10 +268,16 @@ impl Visit<'_> {
             .unwrap_or(0)
     }
 
-    /// A chain of the device is told what a user changed.
+    /// A chain of the device, or the root chain, is told what a user changed.
     fn tell_of_attributes(&mut self, entity: EntityId, kind: &'static str, scope: Scope, data: Data<'_>) {
         if entity.kind != EntityType::Device {
-            return;
+            return self.tell(News {
+                kind,
+                entity,
+                tenant: self.tenant_of(entity),
+                metadata: vec![("scope", scope.name().to_owned())],
+                data: data.into_json(),
+            });
         }
         let Ok(sender) = self.sender(DeviceId(entity.id)) else {
             return;

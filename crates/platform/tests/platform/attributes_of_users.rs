@@ -2,11 +2,12 @@
 
 use platform::decode::{Limits, attributes};
 use platform::ids::EntityId;
-use platform::model::Scope;
-use platform::Said;
+use platform::model::{Asset, Customer, Scope};
+use platform::{AttributesChange, Said};
 use serde_json::{Value as Json, json};
-use timeseries::Value;
+use timeseries::{Position, Value};
 
+use crate::event_chain;
 use crate::fixture::{Fixture, NOW, fixture};
 
 fn save(f: &mut Fixture, entity: EntityId, body: &str) -> Vec<String> {
@@ -15,6 +16,14 @@ fn save(f: &mut Fixture, entity: EntityId, body: &str) -> Vec<String> {
         .platform
         .save_attributes(entity, Scope::ServerScope, &values, NOW, &mut f.seen);
     saved.map(|()| f.seen.take()).unwrap()
+}
+
+fn delete(f: &mut Fixture, entity: EntityId, key: &str) -> Vec<String> {
+    let keys = [key.to_owned()];
+    let deleted = f
+        .platform
+        .delete_attributes(entity, Scope::ServerScope, &keys, NOW, &mut f.seen);
+    deleted.map(|()| f.seen.take()).unwrap()
 }
 
 /// A copy that somebody has saved, as migrations do, says nothing of the device.
@@ -44,4 +53,40 @@ fn what_is_known_of_a_devices_activity_is_shown_once() {
         ("lastDisconnectTime".to_owned(), Value::Long(2)),
     ];
     assert_eq!(shown(None), expected);
+}
+
+#[test]
+fn the_root_chain_is_told_of_attributes_of_what_is_no_device() {
+    let mut f = fixture();
+    event_chain(&f);
+    let entities = f.platform.entities();
+    let asset = Asset {
+        tenant_id: f.tenant,
+        name: "A".to_owned(),
+        kind: "building".to_owned(),
+        ..Asset::default()
+    };
+    let asset = entities.save_asset(asset, NOW).unwrap().id.unwrap().entity();
+    let customer = Customer {
+        tenant_id: f.tenant,
+        title: "C".to_owned(),
+        ..Customer::default()
+    };
+    let customer = entities.save_customer(customer, NOW).unwrap().id.unwrap().entity();
+    for entity in [asset, customer, f.tenant.entity()] {
+        f.seen.1.clear();
+        let saved = save(&mut f, entity, r#"{"a":1}"#);
+        assert_eq!(saved, ["SERVER_SCOPE a -", "log Attributes Updated"], "{entity:?}");
+        assert!(f.seen.1[0].contains(r#"{"a":1}"#), "{:?}", f.seen.1);
+        assert!(f.seen.1[0].contains(r#""scope":"SERVER_SCOPE""#), "{:?}", f.seen.1);
+        let deleted = delete(&mut f, entity, "a");
+        assert_eq!(deleted, ["SERVER_SCOPE  -a", "log Attributes Deleted"], "{entity:?}");
+    }
+    let values = attributes(br#"{"a":2}"#, &Limits::default()).unwrap();
+    let change = (Scope::ServerScope, AttributesChange::Save(&values));
+    let at = (Position(1), NOW);
+    f.platform
+        .change_attributes(asset, change, at, NOW, &mut f.seen)
+        .unwrap();
+    assert_eq!(f.seen.take(), ["SERVER_SCOPE a -", "log Attributes Updated"]);
 }
