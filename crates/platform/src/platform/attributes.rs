@@ -8,6 +8,7 @@ use super::host::Visit;
 use super::pending::Keeping;
 use super::{Core, IngestError, News, Outlet, Platform};
 use crate::activity::{Activity, KEYS, TIMEOUT_KEY};
+use crate::alarm_rules::Event;
 use crate::chain::{Data, NodeError};
 use crate::decode::KeyValue;
 use crate::entities::EntityError;
@@ -182,7 +183,10 @@ impl Visit<'_> {
                 if !self.is_replay {
                     self.remove_attributes(entity, scope, keys, is_told)?;
                     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-                    self.tell_rules(entity, crate::alarm_rules::Event::AttributesDeleted { keys: &names })?;
+                    let effects = self.tell_rules(entity, Event::AttributesDeleted { keys: &names })?;
+                    if let Ok(sender) = self.sender(DeviceId(entity.id)) {
+                        self.run_effects(&sender, effects);
+                    }
                 }
                 let data = serde_json::json!({"attributes": keys});
                 self.tell_of_attributes(entity, "ATTRIBUTES_DELETED", scope, Data::Json(data));

@@ -2,7 +2,8 @@
 //! counted is read from the repository, some devices a tick.
 
 use super::host::Visit;
-use crate::alarm_rules::Event;
+use super::ingest::Sender;
+use crate::alarm_rules::{Effect, Event};
 use crate::chain::{Data, Message, Metadata, NodeError, alarm_message};
 use crate::ids::{CustomerId, DeviceId};
 
@@ -54,18 +55,23 @@ impl Visit<'_> {
                 continue;
             };
             let Ok(sender) = self.sender(id) else { continue };
-            for effect in effects {
-                let cause = Message {
-                    kind: "".into(),
-                    originator: id.entity(),
-                    customer: CustomerId::NULL,
-                    metadata: Metadata::default(),
-                    data: Data::Json(serde_json::Value::Null),
-                    ts_ms: self.now_ms,
-                };
-                if let Ok(said) = alarm_message(&effect, &cause) {
-                    self.run_from_rules(&sender, effect.action.label(), said);
-                }
+            self.run_effects(&sender, effects);
+        }
+    }
+
+    /// Of rules that fired without a message.
+    pub fn run_effects(&mut self, sender: &Sender, effects: Vec<Effect>) {
+        for effect in effects {
+            let cause = Message {
+                kind: "".into(),
+                originator: sender.id.entity(),
+                customer: CustomerId::NULL,
+                metadata: Metadata::default(),
+                data: Data::Json(serde_json::Value::Null),
+                ts_ms: self.now_ms,
+            };
+            if let Ok(said) = alarm_message(&effect, &cause) {
+                self.run_from_rules(sender, effect.action.label(), said);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use platform::decode::{Limits, attributes};
 use platform::ids::EntityId;
-use platform::model::{Asset, Customer, Scope};
+use platform::model::{Asset, Customer, DeviceProfile, Scope};
 use platform::{AttributesChange, Said};
 use serde_json::{Value as Json, json};
 use timeseries::{Position, Value};
@@ -89,4 +89,39 @@ fn the_root_chain_is_told_of_attributes_of_what_is_no_device() {
         .change_attributes(asset, change, at, NOW, &mut f.seen)
         .unwrap();
     assert_eq!(f.seen.take(), ["SERVER_SCOPE a -", "log Attributes Updated"]);
+}
+
+/// The threshold of `limit` is 20 again.
+#[test]
+fn an_alarm_that_a_deleted_attribute_brings_about_goes_along_the_chain() {
+    let mut f = fixture();
+    let device = f.meter(json!({"type": "SIMPLE"}));
+    let entities = f.platform.entities();
+    let profile = entities.find_by_name::<DeviceProfile>(f.tenant.0, "meter").unwrap();
+    let mut profile = profile.unwrap();
+    profile.profile_data["alarms"][0]["createRules"]["CRITICAL"]["condition"]["condition"][0]["predicate"]["value"]["dynamicValue"] =
+        json!({"sourceType": "CURRENT_DEVICE", "sourceAttribute": "limit"});
+    let id = profile.id.unwrap();
+    entities.save_device_profile(profile, NOW).unwrap();
+    f.platform.reload_profile(id);
+    let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
+    f.set_root_chain(json!({"firstNodeIndex": 0, "nodes": [
+        {"type": class("profile.TbDeviceProfileNode"), "name": "rules", "configuration": {}},
+        {"type": class("action.TbLogNode"), "name": "made", "configuration": {}},
+        {"type": class("action.TbLogNode"), "name": "went on", "configuration": {}},
+    ], "connections": [{"fromIndex": 0, "toIndex": 1, "type": "Alarm Created"}, {"fromIndex": 0, "toIndex": 2, "type": "Success"}]}));
+    save(&mut f, device.entity(), r#"{"limit":5}"#);
+    let said = f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#));
+    assert!(!said.iter().any(|said| said.starts_with("Alarm")), "{said:?}");
+    let deleted = delete(&mut f, device.entity(), "limit");
+    assert_eq!(
+        deleted,
+        [
+            "SERVER_SCOPE  -limit",
+            "Alarm Created CRITICAL",
+            "log made",
+            "log went on"
+        ]
+    );
+    assert_eq!(f.alarms().len(), 1);
 }
