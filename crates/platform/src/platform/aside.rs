@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use timeseries::Position;
+
 use super::News;
 use super::budget::Budget;
 use crate::chain::Continuation;
@@ -20,6 +22,8 @@ pub(super) struct Queued {
     pub depth: usize,
     /// Of the message that all of it comes of.
     pub budget: Budget,
+    /// That message, if it is one of the log.
+    pub at: Option<Position>,
 }
 
 pub(super) enum Aside {

@@ -12,7 +12,7 @@ use super::pending::Keeping;
 use super::retries::Work;
 use super::slow_scripts::slow;
 use super::waiting_calls::Stored;
-use super::{Core, News, Outlet, Platform};
+use super::{Core, HashMap, News, Outlet, Platform};
 use crate::alarm_rules::{Action, Effect, Event};
 use crate::chain::{
     self, Chain, Continuation, DebugEvent, Host, Message, NodeError, Outbound, RpcCall, Run, Saving, alarm_message,
@@ -58,8 +58,8 @@ pub(super) struct Visit<'v> {
     pub retrying_since: Option<Instant>,
     /// The message of the log that is processed.
     pub at: Option<Position>,
-    /// Of each feature: which message was the last to ask, for which tenant.
-    pub asked: [Option<(Position, TenantId)>; ApiFeature::ALL.len()],
+    /// Of each feature: which message of a tenant has asked, the last one of the log.
+    pub asked: [HashMap<TenantId, Position>; ApiFeature::ALL.len()],
 }
 
 impl<'v> Visit<'v> {
@@ -77,7 +77,7 @@ impl<'v> Visit<'v> {
             budget: Budget::default(),
             retrying_since: None,
             at: None,
-            asked: [None; ApiFeature::ALL.len()],
+            asked: std::array::from_fn(|_| HashMap::default()),
         }
     }
 
@@ -160,15 +160,14 @@ impl<'v> Visit<'v> {
 
     /// What chains have put aside, in its order.
     pub fn drain_queue(&mut self) {
-        self.at = None;
         while let Some(queued) = self.core.queue.pop() {
-            (self.depth, self.budget) = (queued.depth, queued.budget);
+            (self.depth, self.budget, self.at) = (queued.depth, queued.budget, queued.at);
             match queued.what {
                 Aside::Behind(queue, then) => self.go_on_behind(&queue, then),
                 Aside::News(news) => self.tell(news),
             }
         }
-        self.depth = 0;
+        (self.depth, self.at) = (0, None);
     }
 
     /// A checkpoint.
@@ -225,6 +224,7 @@ impl<'v> Visit<'v> {
             bytes,
             depth,
             budget: self.budget.clone(),
+            at: self.at,
         });
         Ok(())
     }

@@ -130,10 +130,15 @@ impl Visit<'_> {
         if self.core.limits.is_empty() && self.core.off_times.is_empty() {
             return false;
         }
+        let asked = &mut self.asked[feature as usize];
+        // Behind a checkpoint, and later ones have been told how it is already.
+        if asked.get(&tenant).is_some_and(|last| at < *last) {
+            return self.core.off_times.was_off(tenant, feature, at);
+        }
+        let asked = asked.insert(tenant, at);
         let was_off = self.core.off_times.is_open(tenant, feature);
         let is_off = self.core.is_off(tenant, feature);
-        let asked = self.asked[feature as usize].replace((at, tenant));
-        if was_off == is_off || asked == Some((at, tenant)) {
+        if was_off == is_off || asked == Some(at) {
             return was_off;
         }
         let durable = self.platform.store.durable_position();
