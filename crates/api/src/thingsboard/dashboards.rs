@@ -179,10 +179,11 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
 }
 
 fn of_tenant(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
-    let page = call.entities().page::<Dashboard>(&call.own(), &query.page_link()?)?;
-    Ok(Json(
-        page.try_map(|dashboard| Ok::<_, Failure>(only(&dashboard, INFO)))?,
-    ))
+    in_short(call, &call.own(), &query.page_link()?).map(Json)
+}
+
+fn in_short(call: &Call, selection: &Selection, link: &PageLink) -> Result<Page<Value>, Failure> {
+    lists::page_of_large(call, selection, link, |dashboard: Dashboard| only(&dashboard, INFO))
 }
 
 /// Who sees a dashboard is inside of it: all of the tenant's are looked at.
@@ -194,17 +195,17 @@ fn of_customer(call: &Call, customer: Uuid, query: PageQuery, (): ()) -> Outcome
         tenant: Some(call.tenant().0),
         ..Selection::default()
     };
-    let mut shown = Vec::new();
     let all = PageLink {
         page: 0,
         page_size: platform::PAGE_SIZE_MAX,
         ..link.clone()
     };
-    for dashboard in lists::page::<Dashboard>(call, &selection, &all)?.0.data {
-        if assigned(&dashboard).iter().any(|known| is_customer(known, id)) {
-            shown.push(only(&dashboard, INFO));
-        }
-    }
+    let info_if_shown = |dashboard: Dashboard| {
+        let is_shown = assigned(&dashboard).iter().any(|known| is_customer(known, id));
+        is_shown.then(|| only(&dashboard, INFO))
+    };
+    let all = lists::page_of_large(call, &selection, &all, info_if_shown)?;
+    let shown: Vec<Value> = all.data.into_iter().flatten().collect();
     let total = shown.len();
     let skipped = link.page.saturating_mul(link.page_size);
     let data = shown.into_iter().skip(skipped).take(link.page_size).collect();
@@ -234,10 +235,7 @@ fn of_other_tenant(call: &Call, tenant: Uuid, query: PageQuery, (): ()) -> Outco
         tenant: Some(tenant),
         ..Selection::default()
     };
-    let page = call.entities().page::<Dashboard>(&selection, &query.page_link()?)?;
-    Ok(Json(
-        page.try_map(|dashboard| Ok::<_, Failure>(only(&dashboard, INFO)))?,
-    ))
+    in_short(call, &selection, &query.page_link()?).map(Json)
 }
 
 /// In one request.

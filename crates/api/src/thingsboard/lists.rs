@@ -17,6 +17,8 @@ use super::operation::{FromParameter, Outcome};
 
 /// Rows that are read at once where all are needed.
 const CHUNK: usize = 1000;
+/// The same of what may have megabytes each: dashboards, rule chains.
+pub const LARGE_CHUNK: usize = 16;
 
 /// Parameters of a list, and those of one kind of list.
 macro_rules! list_query {
@@ -82,6 +84,36 @@ pub fn link(
 
 pub fn page<E: Entity>(call: &Call, selection: &Selection, link: &PageLink) -> Outcome<Page<E>> {
     Ok(Json(call.entities().page(selection, link)?))
+}
+
+/// As [`page`], of what may be large by itself: a few of them are read at a time, of which this much is kept.
+pub fn page_of_large<E: Entity, T>(
+    call: &Call,
+    selection: &Selection,
+    link: &PageLink,
+    keep: impl Fn(E) -> T,
+) -> Result<Page<T>, Failure> {
+    let first = link.page.saturating_mul(link.page_size);
+    let end = first.saturating_add(link.page_size);
+    let mut kept = Vec::new();
+    let mut number = first / LARGE_CHUNK;
+    loop {
+        let chunk = PageLink {
+            page_size: LARGE_CHUNK,
+            page: number,
+            ..link.clone()
+        };
+        let start = number.saturating_mul(LARGE_CHUNK);
+        let page = call.entities().page::<E>(selection, &chunk)?;
+        let wanted = (start..)
+            .zip(page.data)
+            .filter(|(place, _)| (first..end).contains(place));
+        kept.extend(wanted.map(|(_, entity)| keep(entity)));
+        number += 1;
+        if !page.has_next || number.saturating_mul(LARGE_CHUNK) >= end {
+            return Ok(Page::new(kept, page.total_elements, link));
+        }
+    }
 }
 
 /// One of the tenant's, by its name.

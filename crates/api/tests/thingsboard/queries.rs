@@ -493,3 +493,47 @@ fn one_answer_has_its_bounds() {
     let too_many = refused(&fleet.server.post("/api/entitiesQuery/count", filtered(101)), 400, 31);
     assert_eq!(too_many, "The query has 101 key filters: expected 100 at most");
 }
+
+/// They are read a few at a time, whatever is asked for at once.
+#[test]
+fn dashboards_and_chains_are_listed_in_pages_of_any_size() {
+    let server = Server::start();
+    let titles: Vec<String> = (0..40).map(|number| format!("large {number:02}")).collect();
+    for title in &titles {
+        let dashboard = json!({"title": title, "configuration": {"widgets": {"a": {"title": title}}}});
+        server.post("/api/dashboard", dashboard).ok();
+    }
+    for (page_size, page) in [(15, 0), (15, 1), (15, 2), (15, 3), (16, 1), (1000, 0), (1, 39)] {
+        let target = format!(
+            "/api/tenant/dashboards?pageSize={page_size}&page={page}&textSearch=large&sortProperty=title&sortOrder=ASC"
+        );
+        let found = server.get(&target).ok().json();
+        let (start, end) = (page_size * page, page_size * (page + 1));
+        let expected = &titles[start.min(40)..end.min(40)];
+        let shown = found["data"].as_array().unwrap();
+        let shown: Vec<&str> = shown.iter().map(|found| found["title"].as_str().unwrap()).collect();
+        assert_eq!(shown, expected, "{page_size} {page}");
+        assert!(!found["data"].to_string().contains("widgets"));
+        assert_eq!((&found["totalElements"], &found["hasNext"]), (&json!(40), &json!(end < 40)));
+    }
+    let first = server.get("/api/tenant/dashboards?pageSize=1&page=0&textSearch=large%2007");
+    let (first, customer) = (first.ok().json(), server.customer());
+    let path = format!("/api/customer/{customer}/dashboard/{}", id(&first["data"][0]));
+    server.post(&path, Value::Null).ok();
+    let of_customer = server.get(&format!("/api/customer/{customer}/dashboards?pageSize=10&page=0"));
+    let of_customer = of_customer.ok().json();
+    let shown = of_customer["data"].as_array().unwrap();
+    assert!(shown.iter().any(|found| found["title"] == "large 07"), "{of_customer}");
+    let titles_of = |kind: &str, field: &str| {
+        let key = json!({"type": "ENTITY_FIELD", "key": field});
+        let query = json!({"entityFilter": {"type": "entityType", "entityType": kind}, "entityFields": [key],
+            "pageLink": {"pageSize": 100, "page": 0, "sortOrder": {"key": key, "direction": "ASC"}}});
+        let found = server.post("/api/entitiesQuery/find", query).ok().json();
+        let rows = found["data"].as_array().unwrap().iter();
+        let rows = rows.map(|row| row["latest"]["ENTITY_FIELD"][field]["value"].as_str().unwrap().to_owned());
+        rows.collect::<Vec<String>>()
+    };
+    let found = titles_of("DASHBOARD", "title");
+    assert!(titles.iter().all(|title| found.contains(title)), "{found:?}");
+    assert!(titles_of("RULE_CHAIN", "name").contains(&"Root Rule Chain".to_owned()));
+}

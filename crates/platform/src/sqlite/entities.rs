@@ -189,10 +189,13 @@ pub fn page(
 ) -> rusqlite::Result<Page<Record>> {
     let mut conditions = conditions(kind, selection, link.text_search.as_deref());
     let total = count_where(connection, "entity", &conditions)?;
+    // Sorted without the bodies: SQLite would hold those of all pages before, too.
+    let order = order(link);
     let query = format!(
-        "SELECT {COLUMNS} FROM entity{} ORDER BY {} LIMIT ? OFFSET ?",
+        "SELECT {COLUMNS} FROM entity
+         WHERE rowid IN (SELECT rowid FROM entity{} ORDER BY {order} LIMIT ? OFFSET ?)
+         ORDER BY {order}",
         conditions.text(),
-        order(link)
     );
     limit(&mut conditions, link);
     let mut statement = connection.prepare_cached(&query)?;

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::super::call::{Call, Verb};
 use super::super::failure::Failure;
+use super::super::lists::LARGE_CHUNK;
 use super::super::relations::{Direction, Filter, Walk};
 use crate::strict::from_value;
 
@@ -299,11 +300,15 @@ fn pages(
     if kind == EntityType::RuleChain && selection.customer.is_some() {
         return Err(Failure::permission());
     }
+    let chunk = match kind {
+        EntityType::Dashboard | EntityType::RuleChain => LARGE_CHUNK,
+        _ => CHUNK,
+    };
     for number in 0.. {
         let page = call
             .entities()
             .repository()
-            .page(kind, &selection, &PageLink::new(CHUNK, number))?;
+            .page(kind, &selection, &PageLink::new(chunk, number))?;
         for record in page.data {
             visit(record)?;
         }

@@ -78,6 +78,12 @@ impl KeyType {
     }
 }
 
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RuleChainFields {
+    additional_info: Option<Json>,
+}
+
 /// One entity of a query.
 pub struct Row {
     pub record: Record,
@@ -86,7 +92,16 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(record: Record) -> Row {
+    /// Without what can be large and is no field: there may be many rows.
+    pub fn new(mut record: Record) -> Row {
+        match record.kind {
+            EntityType::Dashboard => record.body = json!({"title": record.row.name}).to_string(),
+            EntityType::RuleChain => {
+                let fields: RuleChainFields = serde_json::from_str(&record.body).unwrap_or_default();
+                record.body = json!({"additionalInfo": fields.additional_info}).to_string();
+            }
+            _ => {}
+        }
         Row { record, body: None }
     }
 
