@@ -31,6 +31,8 @@ pub struct Person {
     /// An address, or the name of an administrator of the node.
     pub name: String,
     pub session: String,
+    /// The administrator of the node who acts as this user.
+    pub by: Option<String>,
     /// No person, but a screen with a key for this dashboard.
     pub screen: Option<Uuid>,
 }

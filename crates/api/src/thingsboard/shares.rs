@@ -166,6 +166,7 @@ mod tests {
             customer: CustomerId(Uuid([customer; 16])),
             name: "a@b.c".to_owned(),
             session: "s".to_owned(),
+            by: None,
             screen: None,
         }
     }

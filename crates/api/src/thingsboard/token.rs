@@ -42,6 +42,9 @@ pub struct Claims {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customer_id: Option<String>,
     pub stamp: String,
+    /// The administrator of the node who was given it to act as the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 impl Claims {
@@ -61,6 +64,7 @@ impl Claims {
             tenant_id: None,
             customer_id: None,
             stamp: stamp.to_owned(),
+            by: None,
         }
     }
 

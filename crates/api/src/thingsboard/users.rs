@@ -99,6 +99,7 @@ fn token(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
     }
     let person = Person {
         session: call.entities().new_id(call.now_ms).to_string(),
+        by: call.person.is_node_admin().then(|| call.person.name.clone()),
         ..Person::of(&user)
     };
     let pair = call.world.issue(call.app.admins(), &person, call.now_ms);

@@ -173,7 +173,10 @@ impl World {
     pub fn issue(&self, admins: &Admins, person: &Person, now_ms: i64) -> Result<TokenPair, Failure> {
         let stamp = self.stamp(admins, person)?.ok_or_else(Failure::unauthorized)?;
         let (sub, id) = (person.name.as_str(), person.id.to_string());
-        let claims = |scope| Claims::new(sub, &id, scope, &person.session, &stamp, now_ms);
+        let claims = |scope| Claims {
+            by: person.by.clone(),
+            ..Claims::new(sub, &id, scope, &person.session, &stamp, now_ms)
+        };
         let access = Claims {
             enabled: Some(true),
             tenant_id: Some(person.tenant.to_string()),
@@ -222,6 +225,7 @@ impl World {
             let user: User = self.entities().find(id)?.ok_or_else(Failure::unauthorized)?;
             Person::of(&user)
         };
+        person.by.clone_from(&claims.by);
         if self.stamp(admins, &person)?.as_deref() != Some(&claims.stamp) {
             return Err(Failure::unauthorized());
         }
@@ -229,13 +233,10 @@ impl World {
         Ok(person)
     }
 
-    /// Changes with the password, and for whom the console has let in with that of the console; `None`: may not log in any more.
+    /// Changes with the password, and for whom the console has let in, or an administrator of the node acts as, with that of the console; `None`: may not log in any more.
     fn stamp(&self, admins: &Admins, person: &Person) -> Result<Option<String>, Failure> {
         let hash = if person.is_node_admin() {
-            let is_admin = admins.role(&person.name) == Some(Role::Admin);
-            // Somebody else knows a one-time password.
-            let is_own = !admins.has_one_time_password(&person.name);
-            admins.password_hash(&person.name).filter(|_| is_admin && is_own)
+            hash_of_admin(admins, &person.name)
         } else {
             let credentials: Option<UserCredentials> = self.entities().find(person.id.0)?;
             let credentials = credentials.filter(|credentials| credentials.enabled);
@@ -246,6 +247,10 @@ impl World {
                     .zip(let_in::password_hashes(admins, name))
                     .map(|(own, theirs)| own + &theirs),
             }
+        };
+        let hash = match &person.by {
+            None => hash,
+            Some(name) => hash.zip(hash_of_admin(admins, name)).map(|(own, theirs)| own + &theirs),
         };
         Ok(hash.map(|hash| self.signer.stamp(&hash)))
     }
@@ -306,6 +311,7 @@ impl Person {
             customer: user.customer_id.unwrap_or_default(),
             name: user.email.clone(),
             session: String::new(),
+            by: None,
             screen: None,
         }
     }
@@ -318,6 +324,7 @@ impl Person {
             customer: CustomerId::NULL,
             name: name.to_owned(),
             session: String::new(),
+            by: None,
             screen: None,
         }
     }
@@ -331,6 +338,7 @@ impl Person {
             customer: CustomerId::NULL,
             name: format!("{KEY_PREFIX}{key}"),
             session: String::new(),
+            by: None,
             screen: Some(dashboard),
         }
     }
@@ -338,6 +346,14 @@ impl Person {
     pub fn is_node_admin(&self) -> bool {
         self.id == UserId::NULL && self.screen.is_none()
     }
+}
+
+/// `None`: nobody who administers the node.
+fn hash_of_admin(admins: &Admins, name: &str) -> Option<String> {
+    let is_admin = admins.role(name) == Some(Role::Admin);
+    // Somebody else knows a one-time password.
+    let is_own = !admins.has_one_time_password(name);
+    admins.password_hash(name).filter(|_| is_admin && is_own)
 }
 
 pub fn authority_name(authority: Authority) -> &'static str {

@@ -435,6 +435,39 @@ fn nobody_looks_like_an_administrator_whom_the_console_has_let_in() {
     );
 }
 
+#[test]
+fn tokens_that_an_administrator_of_the_node_was_given_end_with_the_role() {
+    let mut server = Server::start();
+    let ada = LetIn::new(&mut server, "ada");
+    let pair = server.login("ada", ada.password).ok().json();
+    let bearer = |pair: &Value| format!("Bearer {}", pair["token"].as_str().unwrap());
+    let user = server.get("/api/auth/user").ok().json();
+    let path = format!("/api/user/{}/token", id(&user));
+    let given = server.send("GET", &path, Some(&bearer(&pair)), "").ok().json();
+    let me = |server: &Server, pair: &Value| server.send("GET", "/api/auth/user", Some(&bearer(pair)), "");
+    let refresh = |server: &Server, pair: &Value| {
+        let body = json!({"refreshToken": pair["refreshToken"]}).to_string();
+        server.send("POST", "/api/auth/token", None, &body)
+    };
+    assert_eq!(me(&server, &given).ok().json()["email"], TENANT);
+    let second = refresh(&server, &given).ok().json();
+    let third = refresh(&server, &second).ok().json();
+    me(&server, &third).ok();
+    as_console(
+        &mut server,
+        "PUT",
+        "/api/v1/console-users/ada",
+        &json!({"role": "viewer"}),
+    )
+    .ok();
+    for pair in [&given, &second, &third] {
+        refused(&me(&server, pair), 401, 10);
+        refused(&refresh(&server, pair), 401, 10);
+    }
+    // The user's own are not touched.
+    server.get("/api/auth/user").ok();
+}
+
 /// As the first administrator of the console.
 fn as_console(server: &mut Server, method: &str, target: &str, body: &Value) -> Answer {
     if server.node.token.is_empty() {
