@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use timeseries::Value;
 
 use super::host::NodeError;
-use crate::decode::KeyValue;
+use crate::decode::{KeyValue, TS_MAX_MS};
 use crate::ids::{CustomerId, EntityId, EntityType, Uuid};
 
 /// The types with a connection of their own; every other one, an alarm among them, goes by "Other".
@@ -92,7 +92,7 @@ impl Message<'_> {
     /// What nodes take as the time of the data: `ts` of the metadata, which a chain may have changed, if it is a number.
     pub fn data_ts_ms(&self) -> i64 {
         let told = self.metadata.get("ts").and_then(|text| text.parse().ok());
-        told.unwrap_or(self.ts_ms)
+        told.unwrap_or(self.ts_ms).min(TS_MAX_MS)
     }
 }
 

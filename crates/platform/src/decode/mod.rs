@@ -25,6 +25,6 @@ pub use protobuf::{
     protobuf_provision, protobuf_provisioned, protobuf_rpc_response,
 };
 pub use request::{AttributesRequest, Claim, Provision, Provisioned, RpcRequest};
-pub use telemetry::Telemetry;
+pub use telemetry::{TS_MAX_MS, Telemetry};
 pub use topic::{Downlink, Form, Format, OtaKind, Subscription, Uplink};
 pub use values::{KeyValue, Limits, attributes};

@@ -8,6 +8,9 @@ use serde_json::value::RawValue;
 use super::error::DecodeError;
 use super::values::{KeyValue, Limits, Members, for_each_object, push_values, unquote};
 
+/// The last time that a point can have: ranges end before their end, and nothing is behind that.
+pub const TS_MAX_MS: i64 = i64::MAX - 1;
+
 /// Values of one message in the order in which they came, in groups of one time each; none is empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Telemetry<'a> {
@@ -80,7 +83,7 @@ fn timed<'a>(members: &Members<'a>) -> Result<Option<(i64, Members<'a>)>, Decode
     };
     let ts_ms = time(ts).ok_or_else(|| DecodeError::form("milliseconds since 1970 in ts"))?;
     let values = serde_json::from_str(values).map_err(|_| DecodeError::form("an object in values"))?;
-    Ok(Some((ts_ms, values)))
+    Ok(Some((ts_ms.min(TS_MAX_MS), values)))
 }
 
 /// A number, or a string of one; decimal places are cut off.
@@ -129,6 +132,10 @@ mod tests {
         let cases = [
             (r#"{"a":1,"b":2}"#, vec![point(NOW, "a", 1), point(NOW, "b", 2)]),
             (r#"{"ts":5,"values":{"a":1}}"#, vec![point(5, "a", 1)]),
+            (
+                r#"{"ts":9223372036854775807,"values":{"a":1}}"#,
+                vec![point(TS_MAX_MS, "a", 1)],
+            ),
             (r#"{"values":{"a":1},"ts":"5"}"#, vec![point(5, "a", 1)]),
             (r#"[{"a":1},{"b":2}]"#, vec![point(NOW, "a", 1), point(NOW, "b", 2)]),
             (
