@@ -242,8 +242,8 @@ impl EntryList {
 impl Rest {
     /// How many of the chunks, which ascend, begin with this number or one before it.
     fn begin_up_to(&self, seq: Seq) -> usize {
-        let begins = |chunk: &Box<[u8]>| Chunk::of(chunk).next().is_some_and(|(entry, _)| entry.seq() <= seq);
-        self.chunks.partition_point(begins)
+        self.chunks
+            .partition_point(|chunk| Chunk::of(chunk).next().is_some_and(|(entry, _)| entry.seq() <= seq))
     }
 }
 
