@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::{NOW, append, journal, session};
 
 const WILLS: usize = 200;
-const PAYLOAD: [u8; 64 * 1024] = [7; 64 * 1024];
+static PAYLOAD: [u8; 64 * 1024] = [7; 64 * 1024];
 const BATCH_BYTES_MAX: usize = 6 << 20;
 
 #[test]

@@ -43,7 +43,7 @@ fn what_is_known_of_a_devices_activity_is_shown_once() {
         found.map(|attribute| (attribute.key, attribute.value)).collect()
     };
     let active = ("active".to_owned(), Value::Bool(true));
-    assert_eq!(shown(Some(&["active"])), [active.clone()]);
+    assert_eq!(shown(Some(&["active"])), std::slice::from_ref(&active));
     let expected = [
         ("a".to_owned(), Value::Long(3)),
         active,

@@ -50,10 +50,8 @@ fn a_circle_ends() {
 #[test]
 fn a_message_whose_nodes_take_too_long_ends() {
     let circle = chain(&[log()], &[(0, "Success", 0), (0, "Failure", 0)]);
-    let mut host = TestHost {
-        logs_in_time: Some(20),
-        ..TestHost::default()
-    };
+    let mut host = TestHost::default();
+    host.logs_in_time = Some(20);
     let ended = run(&circle, message(POST_TELEMETRY, json!({})), &mut host);
     assert!((20..100).contains(&ended.executions), "{ended:?}");
     assert_eq!(ended.failures.len(), 1);

@@ -39,7 +39,7 @@ pub struct TestHost {
     pub logs_in_time: Option<usize>,
     /// There are no entities, and alarm rules cannot be asked.
     pub is_empty: bool,
-    pub ids: Cell<u8>,
+    ids: Cell<u8>,
 }
 
 impl Host for TestHost {
