@@ -149,6 +149,10 @@ test("each step through the history counts, also before the answer to the one be
     await history.getByRole("button", { name: "Zoom in", exact: true }).click();
     await expect.poll(() => lengths.at(-1)).toBe(part);
   }
+  for (const [button, length] of [["1 min", 60_000], ["Zoom in", 30_000]] as const) {
+    await history.getByRole("button", { name: button, exact: true }).click();
+    await expect.poll(() => lengths.at(-1)).toBe(length);
+  }
 });
 
 test("attributes of the three scopes are set, changed and deleted; the device is told of shared ones", async ({ console: page, node }) => {
