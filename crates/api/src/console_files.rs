@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
+        path: "/assets/About-BGnSsZEi.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/About-BGnSsZEi.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/About-DyMjusVY.js",
+        path: "/assets/Access-DYSZi8nk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-DyMjusVY.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Access-DRsP9bP1.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-DRsP9bP1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-DYSZi8nk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-wArPuX-X.js",
+        path: "/assets/Account-BSMV_fKZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-wArPuX-X.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-BSMV_fKZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-DtX34zSy.js",
+        path: "/assets/Action-DWvh_OYp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-DtX34zSy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-DWvh_OYp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,15 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-BqaURaC0.js",
+        path: "/assets/Actions-CGbwu-J-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-BqaURaC0.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-BwttWkRe.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BwttWkRe.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-CGbwu-J-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-DmbTVtsj.js",
+        path: "/assets/AlarmTable-CxN6Xr3U.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DmbTVtsj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CxN6Xr3U.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Alarms-DcS9NZZA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DcS9NZZA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,21 +100,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Audit-BB85Oc_R.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-BB85Oc_R.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DP8DMLff.js",
+        path: "/assets/AuthorityFile-BmIemtIC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DP8DMLff.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-BmIemtIC.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AuthorityFile-B-AfC_tm.js",
+        path: "/assets/Backup-BZWk5EOr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-B-AfC_tm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-BZWk5EOr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,27 +130,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-CGjfaIMr.js",
+        path: "/assets/BanForm-B2FD9CPj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-CGjfaIMr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-B2FD9CPj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CyDXMDcW.js",
+        path: "/assets/Bans-BfUeQc7n.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CyDXMDcW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-BfUeQc7n.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-C_fuCyew.js",
+        path: "/assets/Benchmarks-B9M2HoZe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-C_fuCyew.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Benchmarks-CSwoG_wG.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CSwoG_wG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-B9M2HoZe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-De6jj6B1.js",
+        path: "/assets/Certificates-BKucoMgN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-De6jj6B1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BKucoMgN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -166,21 +166,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-C1HrLodx.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-C1HrLodx.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chain-CqqUjnXr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-CqqUjnXr.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chain-D5QCmsGN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-D5QCmsGN.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-CMf8xLDS.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-CMf8xLDS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -190,9 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-DOGqZMHC.js",
+        path: "/assets/Chains-EoHDoTRk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DOGqZMHC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-EoHDoTRk.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ChangedMeanwhile-RdJYZ3j8.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-RdJYZ3j8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-CbxIcobQ.js",
+        path: "/assets/Chart-Cqn-y91H.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-CbxIcobQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-Cqn-y91H.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-BP3UuVFh.js",
+        path: "/assets/Client-BTUwmj7j.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-BP3UuVFh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-BTUwmj7j.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,21 +220,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Clients-BO4voqaB.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-BO4voqaB.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Clients-CYcb725s.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Clients-CYcb725s.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Clients-DWPLFYLS.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-DWPLFYLS.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Configuration-BQKnt1Gk.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BQKnt1Gk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -244,15 +238,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-B-gvXcgN.js",
+        path: "/assets/Configuration-CMebK1D7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-B-gvXcgN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-CMebK1D7.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-C22UIuL9.js",
+        path: "/assets/Connector-ywU3zXAc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-C22UIuL9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-ywU3zXAc.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Connectors-CuR4C3uw.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CuR4C3uw.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConsoleUsers-CXv_dLin.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CXv_dLin.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,21 +268,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-DplgqY9G.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-DplgqY9G.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Copy-Cc5jRyV0.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-Cc5jRyV0.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Dashboard-B7zQA2GJ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-B7zQA2GJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,9 +280,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-B-T7eAmd.js",
+        path: "/assets/Dashboard-CUeMBFlr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B-T7eAmd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CUeMBFlr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -298,9 +292,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-BYjx4Pul.js",
+        path: "/assets/Dashboards-C7jC1NmW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-BYjx4Pul.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C7jC1NmW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -310,9 +304,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-DJ2r0-w9.js",
+        path: "/assets/Definition-TVYEfeyv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DJ2r0-w9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-TVYEfeyv.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/DefinitionName-BDnimBFG.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BDnimBFG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -328,21 +328,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-DT6j_FOy.js",
+        path: "/assets/Device-DgBcJ0Yh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-DT6j_FOy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-DgBcJ0Yh.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-CeN9DawF.js",
+        path: "/assets/DeviceForm-BTW13Zoi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CeN9DawF.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-BMi4qNOA.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-BMi4qNOA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BTW13Zoi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -352,15 +346,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Devices-DbEyNy-d.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-DbEyNy-d.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/EntityChoice-C4J6JmbU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-CaAjAPPG.js",
+        path: "/assets/EntityChoice-NDq-w5Ss.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-CaAjAPPG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-NDq-w5Ss.js.gz"),
         is_gzip: true,
     },
     File {
@@ -382,9 +382,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BOMpkjXb.js",
+        path: "/assets/History-B24_ZxiC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BOMpkjXb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-B24_ZxiC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-COXunfZA.js",
+        path: "/assets/Home-DRukkdpt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-COXunfZA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-DRukkdpt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,9 +406,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-eu33iqEi.js",
+        path: "/assets/ImportButton-fAoaG4SV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-eu33iqEi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-fAoaG4SV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -418,9 +418,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-Bb28X0ON.js",
+        path: "/assets/Keys-Bh4FK19P.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-Bb28X0ON.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-Bh4FK19P.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,9 +430,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Listeners-PijlOdwk.js",
+        path: "/assets/Listeners-DsKYqm98.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Listeners-PijlOdwk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-DsKYqm98.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Logs-ClgTR7ni.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-ClgTR7ni.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,21 +448,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-STue3U23.js",
+        path: "/assets/MqttClient-BYVZ_mvp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-STue3U23.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BYVZ_mvp.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/MqttClient-CbTUQHHs.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CbTUQHHs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,21 +478,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Payload-1-Z7XWuA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-1-Z7XWuA.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Payload-1T-hi5SK.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Payload-1T-hi5SK.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Payload-DRp26Ku9.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-DRp26Ku9.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profile-BN_UKGvW.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-BN_UKGvW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -502,9 +496,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-BGLluGKc.js",
+        path: "/assets/Profile-zsGI-3zT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BGLluGKc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-zsGI-3zT.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profiles-MDx0LT7n.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-MDx0LT7n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,9 +514,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-BkA9KWDG.js",
+        path: "/assets/PublishForm-OhrrZ1lk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BkA9KWDG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-OhrrZ1lk.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Refused-BKapBUSf.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-BKapBUSf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,27 +532,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-D5hCs96n.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-D5hCs96n.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/RestartButton-CBdYVRx1.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/RestartButton-CBdYVRx1.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/RestartButton-DqGT3rLr.js",
+        path: "/assets/RestartButton-a03RE3kc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RestartButton-DqGT3rLr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RestartButton-a03RE3kc.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-C84X8W4z.js",
+        path: "/assets/Retained-CH09uEIA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-C84X8W4z.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-CH09uEIA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,9 +562,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-Bt_58VQP.js",
+        path: "/assets/Rule-CNBlxJGl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-Bt_58VQP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CNBlxJGl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,21 +574,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-qzuUXuS9.js",
+        path: "/assets/RuleFlow-D3VLqXfg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-qzuUXuS9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-D3VLqXfg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-i7SWKS_F.js",
+        path: "/assets/Rules-B8-m1JOM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-i7SWKS_F.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-B99MCFbD.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-B99MCFbD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-B8-m1JOM.js.gz"),
         is_gzip: true,
     },
     File {
@@ -598,15 +592,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Screen-VWUVlKns.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-VWUVlKns.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Scroll-BbfiQ6ua.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Scroll-BbfiQ6ua.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/SelectionBar-DoRtZvpE.js",
+        path: "/assets/SelectionBar-CUqS-IQD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/SelectionBar-DoRtZvpE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/SelectionBar-CUqS-IQD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,21 +622,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-B6JwLCmy.js",
+        path: "/assets/Source-MyCOETwL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-B6JwLCmy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-MyCOETwL.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-CklLTok4.js",
+        path: "/assets/Sources-BZaWN1ft.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-CklLTok4.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-B9YzKuYU.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-B9YzKuYU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-BZaWN1ft.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,21 +640,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Subscriptions-D5uDDj4E.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-D5uDDj4E.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/TenantAudit-BgIuy0At.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BgIuy0At.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/TenantAudit-IS21wQQX.js",
+        path: "/assets/TenantAudit-D59-K8hp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-IS21wQQX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-D59-K8hp.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-CLDkrjmT.js",
+        path: "/assets/Topics-CEJkxz_4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-CLDkrjmT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-CEJkxz_4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -670,9 +670,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-CEvRsLnu.js",
+        path: "/assets/Usage-B9lYfdF0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-CEvRsLnu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-B9lYfdF0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -682,15 +682,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-CkAI2IPJ.js",
+        path: "/assets/Users-CFV5hy0X.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-CkAI2IPJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-CFV5hy0X.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-19a1hd1T.js",
+        path: "/assets/aliases-ai9OzTJK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-19a1hd1T.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-ai9OzTJK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -700,9 +700,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-DTDCVDuT.js",
+        path: "/assets/connection-CrAk6qOV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-DTDCVDuT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-CrAk6qOV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -718,27 +718,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/filters.svelte-MXwAigjq.js",
+        path: "/assets/filters.svelte-CWz2tbG_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-MXwAigjq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-CWz2tbG_.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/find-CevF23rv.js",
+        path: "/assets/find-BJwLvraQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/find-CevF23rv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/find-BJwLvraQ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-OhG1xyP8.js",
+        path: "/assets/following.svelte-DPY8-yKx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-OhG1xyP8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DPY8-yKx.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/history-Cizih-2O.js",
+        path: "/assets/history-GmOKzJcf.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/history-Cizih-2O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/history-GmOKzJcf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -748,9 +748,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-q8XAZRGh.js",
+        path: "/assets/index-jXk6xVot.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-q8XAZRGh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-jXk6xVot.js.gz"),
         is_gzip: true,
     },
     File {
@@ -772,9 +772,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/reasons-Bn0_fOQR.js",
+        path: "/assets/reasons-D7-hqpcU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/reasons-Bn0_fOQR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/reasons-D7-hqpcU.js.gz"),
         is_gzip: true,
     },
     File {
