@@ -79,11 +79,14 @@ pub fn find_by_name(
     name: &str,
 ) -> rusqlite::Result<Option<Record>> {
     connection
-        .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM entity WHERE kind = ?1 AND tenant = ?2 AND name = ?3 ORDER BY created_ms LIMIT 1"
-        ))?
+        .prepare_cached(&by_name())?
         .query_row(params![number(kind), tenant.0, name], |row| record(kind, row))
         .optional()
+}
+
+/// The plus keeps SQLite from going through all of the tenant in the order of their creation, to find none of the name.
+fn by_name() -> String {
+    format!("SELECT {COLUMNS} FROM entity WHERE kind = ?1 AND tenant = ?2 AND name = ?3 ORDER BY +created_ms LIMIT 1")
 }
 
 pub fn for_each(connection: &Connection, kind: EntityType, visit: &mut dyn FnMut(Record)) -> rusqlite::Result<()> {
@@ -228,5 +231,29 @@ pub fn direction(order: SortOrder) -> &'static str {
     match order {
         SortOrder::Ascending => "ASC",
         SortOrder::Descending => "DESC",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_up_and_not_sought() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        super::super::schema::create(&mut connection).unwrap();
+        let plan: String = connection
+            .query_row(
+                &format!("EXPLAIN QUERY PLAN {}", by_name()),
+                params![8, [1_u8; 16], "name"],
+                |row| row.get(3),
+            )
+            .unwrap();
+        assert_eq!(
+            plan,
+            "SEARCH entity USING INDEX entity_name (kind=? AND tenant=? AND name=?)"
+        );
     }
 }
