@@ -54,6 +54,15 @@ fn put_chain(rest: &Rest) {
     rest.ok("POST", "/api/ruleChain/metadata", &metadata);
 }
 
+/// With a device "A".
+fn start() -> (Server, Rest, String) {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    put_chain(&rest);
+    let device = rest.device("A", "TOKEN");
+    (server, rest, device)
+}
+
 fn call(method: &str) -> Json {
     json!({"method": method, "params": {"n": 1}, "timeout": 5000})
 }
@@ -67,10 +76,7 @@ fn saved(server: &Server, rest: &Rest, device: &str, key: &str) -> String {
 
 #[test]
 fn a_chain_changes_calls_and_goes_on_with_what_the_device_answers() {
-    let server = Server::start(&Config::new(CONFIG));
-    let rest = Rest::login(&server);
-    put_chain(&rest);
-    let device = rest.device("A", "TOKEN");
+    let (server, rest, device) = start();
     let mut peer = server.session(&login(V4, "TOKEN"));
     peer.subscribe(format!("{CALLS}+"), 1);
     thread::scope(|scope| {
@@ -98,10 +104,7 @@ fn a_chain_changes_calls_and_goes_on_with_what_the_device_answers() {
 
 #[test]
 fn calls_that_a_chain_stops_reach_no_device_and_their_callers_are_told() {
-    let server = Server::start(&Config::new(CONFIG));
-    let rest = Rest::login(&server);
-    put_chain(&rest);
-    let device = rest.device("A", "TOKEN");
+    let (server, rest, device) = start();
     let mut peer = server.session(&login(V4, "TOKEN"));
     peer.subscribe(format!("{CALLS}+"), 1);
     let mut kept = call("forbidden");
@@ -139,10 +142,7 @@ fn calls_that_a_chain_stops_reach_no_device_and_their_callers_are_told() {
 
 #[test]
 fn a_chain_goes_on_by_failure_when_the_device_is_not_there() {
-    let server = Server::start(&Config::new(CONFIG));
-    let rest = Rest::login(&server);
-    put_chain(&rest);
-    let device = rest.device("A", "TOKEN");
+    let (server, rest, device) = start();
     let (status, answer) = rest.call("POST", &format!("/api/plugins/rpc/twoway/{device}"), &call("open"));
     assert_eq!(status, 409, "{answer}");
     assert_eq!(saved(&server, &rest, &device, "error"), "NO_ACTIVE_CONNECTION");
@@ -150,10 +150,7 @@ fn a_chain_goes_on_by_failure_when_the_device_is_not_there() {
 
 #[test]
 fn a_call_that_is_kept_has_what_the_chain_made_of_it() {
-    let server = Server::start(&Config::new(CONFIG));
-    let rest = Rest::login(&server);
-    put_chain(&rest);
-    let device = rest.device("A", "TOKEN");
+    let (server, rest, device) = start();
     let mut body = call("open");
     body["persistent"] = json!(true);
     let answer = rest.ok("POST", &format!("/api/rpc/twoway/{device}"), &body);

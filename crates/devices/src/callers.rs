@@ -1,4 +1,5 @@
-//! Whoever called a device over REST and waits for its answer, while the call is on its way along the device's rule chain.
+//! Whoever called a device over REST and waits for its answer, while the call is on its way along the device's rule chain. One for each
+//! request that waits: connections of the API, and what such a request may take, bound them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
