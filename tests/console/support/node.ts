@@ -9,7 +9,6 @@ import { seconds } from "./slow";
 
 /** Of Linux. */
 const TICKS_PER_S = 100;
-const STARTS_MAX = 3;
 
 const binary = process.env["TIDEWIRE"];
 if (!binary) throw new Error("TIDEWIRE names the binary to test; dev/ui test sets it");
@@ -25,20 +24,12 @@ export class Node {
 
   /** With the API at this address of the machine. */
   static async startAt(host: string, ...more: string[]): Promise<Node> {
-    for (let tries = 1; ; tries += 1) {
-      const directory = mkdtempSync(join(tmpdir(), "tidewire-console-"));
-      const [api, tcp, ws] = [await freePort(), await freePort(), await freePort()];
-      const options = [`node.data_dir=${directory}`, `api.bind=${host}:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s", ...more];
-      const url = `http://${host}:${api}`;
-      try {
-        const child = await serve(options, url);
-        return new Node(child, options, directory, url, tcp, readFileSync(join(directory, "admin-password"), "utf8").trim());
-      } catch (problem) {
-        // Somebody else may have taken a port meanwhile.
-        if (tries === STARTS_MAX) throw problem;
-        rmSync(directory, { recursive: true });
-      }
-    }
+    const directory = mkdtempSync(join(tmpdir(), "tidewire-console-"));
+    const [api, tcp, ws] = [await freePort(), await freePort(), await freePort()];
+    const options = [`node.data_dir=${directory}`, `api.bind=${host}:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s", ...more];
+    const url = `http://${host}:${api}`;
+    const child = await serve(options, url);
+    return new Node(child, options, directory, url, tcp, readFileSync(join(directory, "admin-password"), "utf8").trim());
   }
 
   /** A user of the console who may look and not change. The server starts again. */
